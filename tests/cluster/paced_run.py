@@ -24,11 +24,11 @@ def pace(folder: Path) -> None:
     (folder / f"pid-{os.environ['RANK']}").write_text(str(os.getpid()), encoding="utf-8")
     real = MetricsFile.after_step
 
-    def after_step(self: MetricsFile, news: Any, loop: Any) -> None:
-        real(self, news, loop)
-        hold = folder / f"hold-{news.step}"
+    def after_step(self: MetricsFile, step_metrics: Any, trainer: Any) -> None:
+        real(self, step_metrics, trainer)
+        hold = folder / f"hold-{step_metrics.step}"
         if hold.exists():
-            (folder / f"at-{news.step}").touch()
+            (folder / f"at-{step_metrics.step}").touch()
         while hold.exists():
             time.sleep(0.02)
 

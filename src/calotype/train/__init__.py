@@ -1,4 +1,4 @@
-"""Training: a recipe is a model plus passes plus data plus an optimizer.
+"""Training: a recipe combines a model, passes, data and an optimizer.
 
-Reading order: `recipes`, `objective`, `subject`, `loop`, `checkpoint`, then `data/`.
+Reading order: `recipes`, `loss`, `tasks/`, `trainer`, `train`, `checkpoint/`, then `data/`.
 """

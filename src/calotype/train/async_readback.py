@@ -1,4 +1,4 @@
-"""Numbers from the device to the host that wait for nothing but themselves. Knows nothing of training."""
+"""Copy numbers from the device to the host asynchronously."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class Readback:
-    """A few numbers on their way to the host, while the device goes on with what is asked of it next."""
+    """An asynchronous copy of a few numbers to the host, while the device goes on with later work."""
 
     def __init__(self, numbers: Tensor) -> None:
         on_gpu = numbers.is_cuda
@@ -18,7 +18,7 @@ class Readback:
             self._arrived.record()
 
     def wait(self) -> list[float]:
-        """The numbers, once they are there."""
+        """Wait for the copy and return the numbers."""
         if self._arrived:
             self._arrived.synchronize()
         return [float(number) for number in self._host]

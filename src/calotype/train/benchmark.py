@@ -1,7 +1,6 @@
-"""Measures a recipe's training for a few steps: how fast, with how much memory, with which losses.
+"""Measure a recipe's training for a few steps: speed, memory and losses.
 
-Trains as a run does, but keeps nothing of it but a record: no checkpoint, no metrics. Whatever goes wrong is
-a record too. Knows nothing of how records are shown.
+It trains as a run does, but writes only a record: no checkpoints, no metrics. A failure becomes a record too.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class BenchmarkPlan:
-    """What to measure, beside the recipe."""
+    """What to measure, besides the recipe."""
 
     command: str
-    """As a person would type it again."""
+    """The command line that repeats the benchmark."""
     steps: int = 30
     warmup_steps: int = 10
     ceiling_tflops: float | None = None
@@ -58,7 +57,7 @@ class BenchmarkPlan:
             rule = f"{self.warmup_steps} is negative; use 0 for none"
             problems.append(Problem("--warmup-steps", rule, self.warmup_steps))
         if self.ceiling_tflops is not None and not 0 < self.ceiling_tflops < math.inf:
-            rule = f"{self.ceiling_tflops} is no speed; give the TFLOP/s of a large matrix product here"
+            rule = f"{self.ceiling_tflops} is not a speed; give the TFLOP/s of a large matrix product here"
             problems.append(Problem("--ceiling-tflops", rule, self.ceiling_tflops))
         if problems:
             raise RequestError(problems)
@@ -66,12 +65,12 @@ class BenchmarkPlan:
 
 @dataclass(frozen=True)
 class Benchmarked:
-    """The record, for whoever shows it."""
+    """The record and the exit code of a benchmark."""
 
     record: BenchmarkRecord
     exit_code: ExitCode
     is_first: bool
-    """Whether this process speaks for the run; when another failed, that one wrote the record."""
+    """Whether this rank reports the run; if another rank failed, that one wrote the record."""
 
 
 @dataclass
@@ -89,13 +88,13 @@ class _Findings:
 
 
 def usual_record(recipe: Recipe, steps: int, warmup_steps: int) -> Path:
-    """Where a record goes if nobody says: a file for each thing that can be asked, whichever rank writes it.
+    """The default path of a record: one file for each distinct configuration, the same on every rank.
 
-    The same again takes its place.
+    A repeated benchmark replaces its record.
     """
-    asked = json.dumps([recipe.model_dump(mode="json"), steps, warmup_steps], sort_keys=True)
-    mark = hashlib.sha256(asked.encode()).hexdigest()[:8]
-    name = f"m{recipe.model.micro_batch_size}-g{recipe.model.global_batch_size}-{mark}.json"
+    value = json.dumps([recipe.model_dump(mode="json"), steps, warmup_steps], sort_keys=True)
+    digest = hashlib.sha256(value.encode()).hexdigest()[:8]
+    name = f"m{recipe.model.micro_batch_size}-g{recipe.model.global_batch_size}-{digest}.json"
     return run_folder(recipe) / "benchmarks" / name
 
 
@@ -107,50 +106,50 @@ def benchmark(
     progress: Progress | None = None,
     models: Path | None = None,
 ) -> Benchmarked:
-    """Measure, and write the record if the plan names a file; never raises for what the run itself does."""
+    """Measure, and write the record if the plan names a file; failures of the run go into the record."""
     recipe = apply_elastic_world_size(recipe)
     _warn_of_ignored(recipe)
     started = time.time()
     with init_process_group(recipe, device) as process:
-        watched = progress if progress and process.is_first else Silent()
-        found = _Findings()
+        rank_progress = progress if progress and process.is_first else Silent()
+        findings = _Findings()
         try:
-            _measure(recipe, plan, process, found, watched, models)
+            _measure(recipe, plan, process, findings, rank_progress, models)
         except torch.OutOfMemoryError:
-            found.outcome, found.exit_code = "OOM", ExitCode.DOES_NOT_FIT
-            found.message, found.memory = str(out_of_memory_help(recipe, process)), own_memory(process)
+            findings.outcome, findings.exit_code = "OOM", ExitCode.DOES_NOT_FIT
+            findings.message, findings.memory = str(out_of_memory_help(recipe, process)), own_memory(process)
         except Exception as error:
-            _note(error, found, process)
-        # The model is gone by now: asking the device about itself must not fail for want of memory.
+            _record_failure(error, findings, process)
+        # The model is freed by now, so that reading device properties cannot fail for lack of memory.
         gc.collect()
         if process.device.type == "cuda":
             torch.cuda.empty_cache()
         began = datetime.fromtimestamp(started, UTC)
-        record = _record(recipe, plan, found, process).model_copy(update={"started_at": began})
-        if plan.record_file and not _told_already(plan.record_file, found, process, started):
+        record = _record(recipe, plan, findings, process).model_copy(update={"started_at": began})
+        if plan.record_file and not _is_written_by_other_rank(plan.record_file, findings, process, started):
             with atomic_write(plan.record_file, "w") as file:
                 file.write(record.model_dump_json(indent=1) + "\n")
-        return Benchmarked(record, found.exit_code, process.is_first)
+        return Benchmarked(record, findings.exit_code, process.is_first)
 
 
-def _told_already(file: Path, found: _Findings, process: Rank, started: float) -> bool:
-    """Whether the record is another process's to write.
+def _is_written_by_other_rank(file: Path, findings: _Findings, process: Rank, started: float) -> bool:
+    """Whether another rank writes the record.
 
-    One that fails writes whoever it is, since the first may wait for it in vain. Once it is gone the others
-    fail for want of it, and their errors must not hide its own.
+    A failing rank writes it, whichever it is, since the first rank may be waiting for it. Once it is gone the
+    other ranks fail as a consequence, and their errors must not replace its own.
     """
-    if found.outcome == "OK":
+    if findings.outcome == "OK":
         return not process.is_first
-    follows = process.world_size > 1 and found.outcome == "Error!"
-    return follows and file.exists() and file.stat().st_mtime >= started
+    is_consequence = process.world_size > 1 and findings.outcome == "Error!"
+    return is_consequence and file.exists() and file.stat().st_mtime >= started
 
 
-def _note(error: Exception, found: _Findings, process: Rank) -> None:
-    known = isinstance(error, CalotypeError)
-    found.outcome, found.memory = "Error!", own_memory(process)
-    found.message = str(error) if known else f"{type(error).__name__}: {error}"
-    found.exit_code = error.exit_code if isinstance(error, CalotypeError) else ExitCode.BUG
-    if not known:
+def _record_failure(error: Exception, findings: _Findings, process: Rank) -> None:
+    is_known = isinstance(error, CalotypeError)
+    findings.outcome, findings.memory = "Error!", own_memory(process)
+    findings.message = str(error) if is_known else f"{type(error).__name__}: {error}"
+    findings.exit_code = error.exit_code if isinstance(error, CalotypeError) else ExitCode.BUG
+    if not is_known:
         _log.error("the benchmark failed", exc_info=error)
 
 
@@ -163,69 +162,69 @@ def _warn_of_ignored(recipe: Recipe) -> None:
         "validation.data.kind": recipe.validation.data and recipe.validation.data.kind,
         "logging.sample_every_steps": part.sample_every_steps,
     }
-    for name, asked in ignored.items():
-        if asked:
-            _log.warning("%s=%s has no effect with --benchmark, which writes only its record", name, asked)
+    for name, value in ignored.items():
+        if value:
+            _log.warning("%s=%s has no effect with --benchmark, which writes only its record", name, value)
 
 
 def _measure(
     recipe: Recipe,
     plan: BenchmarkPlan,
     process: Rank,
-    found: _Findings,
+    findings: _Findings,
     progress: Progress,
     models: Path | None,
 ) -> None:
     model = load_training_model(recipe, process.device, progress, models)
     tflop = training_tflop(model.architecture, recipe)
-    _find_ceiling(recipe, plan, process, found, counted=tflop is not None)
-    subject = build_task(model, recipe)
-    loop = Trainer(subject, recipe, process)
-    feed = build_training_dataloader(model, recipe, process, progress=progress)
-    with feed:
-        subject.use_empty_text(feed.facts.empty_text)
+    _find_ceiling(recipe, plan, process, findings, counted=tflop is not None)
+    task = build_task(model, recipe)
+    trainer = Trainer(task, recipe, process)
+    dataloader = build_training_dataloader(model, recipe, process, progress=progress)
+    with dataloader:
+        task.use_empty_text(dataloader.facts.empty_text)
         progress.start("warm-up", plan.warmup_steps)
         for _ in range(plan.warmup_steps):
             started = time.perf_counter()
-            loop.train_step(feed)
-            found.warmup_step_s.append(time.perf_counter() - started)
+            trainer.train_step(dataloader)
+            findings.warmup_step_s.append(time.perf_counter() - started)
             progress.advance()
         progress.start("benchmark", plan.steps)
-        clocks = timed(loop, feed, plan.steps, progress)
-    found.window = window_of(clocks, recipe, tflop, found.ceiling_tflops)
-    found.memory = all_memory(process)
+        timings = timed(trainer, dataloader, plan.steps, progress)
+    findings.window = window_of(timings, recipe, tflop, findings.ceiling_tflops)
+    findings.memory = all_memory(process)
 
 
 def _find_ceiling(
-    recipe: Recipe, plan: BenchmarkPlan, process: Rank, found: _Findings, *, counted: bool
+    recipe: Recipe, plan: BenchmarkPlan, process: Rank, findings: _Findings, *, counted: bool
 ) -> None:
-    """Measured only where it leads to an MFU, and before there is an optimizer, while there is room."""
+    """The peak is measured only if it leads to an MFU, before the optimizer exists and uses the memory."""
     given = plan.ceiling_tflops or recipe.trainer.ceiling_tflops
     if given:
-        found.ceiling_tflops, found.ceiling_source = given, "given"
+        findings.ceiling_tflops, findings.ceiling_source = given, "given"
     elif counted and process.is_first:
-        found.ceiling_tflops = measured_peak(process.device, DTYPES[recipe.model.precision])
-        found.ceiling_source = None if found.ceiling_tflops is None else "measured"
+        findings.ceiling_tflops = measured_peak(process.device, DTYPES[recipe.model.precision])
+        findings.ceiling_source = None if findings.ceiling_tflops is None else "measured"
 
 
-def _record(recipe: Recipe, plan: BenchmarkPlan, found: _Findings, process: Rank) -> BenchmarkRecord:
+def _record(recipe: Recipe, plan: BenchmarkPlan, findings: _Findings, process: Rank) -> BenchmarkRecord:
     on_gpu = process.device.type == "cuda"
-    # Others would open every device of the machine just to say the same again.
-    speaks = process.is_first or found.outcome != "OK"
+    # Other ranks would open every device of the machine to report the same fingerprint.
+    reports = process.is_first or findings.outcome != "OK"
     return BenchmarkRecord(
-        outcome=found.outcome,
-        message=found.message,
+        outcome=findings.outcome,
+        message=findings.message,
         gpu=torch.cuda.get_device_name(process.device) if on_gpu else f"CPU {read_cpu().model}",
         command=plan.command,
         recipe=recipe.model_dump(mode="json"),
         devices=recipe.trainer.devices,
         nodes=recipe.trainer.nodes,
         warmup_steps=plan.warmup_steps,
-        warmup_step_s=found.warmup_step_s,
+        warmup_step_s=findings.warmup_step_s,
         steps=plan.steps,
-        ceiling_tflops=found.ceiling_tflops,
-        ceiling_source=found.ceiling_source,
-        window=found.window,
-        memory=found.memory,
-        fingerprint=full_fingerprint().as_dict() if speaks else {},
+        ceiling_tflops=findings.ceiling_tflops,
+        ceiling_source=findings.ceiling_source,
+        window=findings.window,
+        memory=findings.memory,
+        fingerprint=full_fingerprint().as_dict() if reports else {},
     )

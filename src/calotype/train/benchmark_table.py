@@ -1,7 +1,6 @@
-"""Runs a table of benchmarks, every row in a process of its own, and keeps a record of each.
+"""Run a table of benchmarks, each row in a child process, and keep a record of each row.
 
-Whatever becomes of a row is a record, so the table has no gaps; those that are there already are not run
-again. Knows nothing of training: a row is a command line.
+A failed row has a record too, so the table has no gaps. Rows that are already recorded do not run again.
 """
 
 from __future__ import annotations
@@ -28,31 +27,31 @@ from calotype.train.recipes import as_written, load_recipe
 
 RECORDS, TABLE = "records", "table.md"
 BASE = "base"
-"""The row that is the recipe as it is, in tables whose other rows each change something of it."""
+"""The row with the recipe unchanged, in tables whose other rows each change one thing."""
 
 
 @dataclass(frozen=True)
 class TablePlan:
-    """What to run, where its records go, and how."""
+    """What to run, where the records go, and how."""
 
     table: BenchmarkTable
     folder: Path
     options: tuple[str, ...] = ()
-    """For every command line."""
+    """Added to every command line."""
     row_limit_s: float | None = None
-    """A row that takes longer is given up."""
+    """A row that takes longer is stopped."""
 
 
 @dataclass(frozen=True)
 class TableOutcome:
     records: dict[str, BenchmarkRecord]
-    """By row, in the table's order; those there are."""
+    """By row, in the table's order, as far as the run got."""
     finished: bool
-    """False after a request to stop; the same command goes on."""
+    """False after a stop signal; the same command resumes."""
 
 
 def run_table(plan: TablePlan, progress: Progress) -> TableOutcome:
-    """Run what is not recorded yet. The table is written after every row."""
+    """Run the rows that have no record yet. The table is written after every row."""
     rows = [_Row(plan, name, (*plan.table.overrides, *own)) for name, own in plan.table.rows.items()]
     with claimed(plan.folder), StopSignal() as stop:
         (plan.folder / RECORDS).mkdir(exist_ok=True)
@@ -78,7 +77,7 @@ def table_of(records: dict[str, BenchmarkRecord]) -> str:
 
 
 def measurements_of(records: dict[str, BenchmarkRecord]) -> list[Measurement]:
-    """The records as reports and queries read them; with a base, as variants of an ablation."""
+    """The records as measurements for reports and queries; with a base row, as variants of an ablation."""
 
     def settings(name: str) -> dict[str, Setting]:
         if BASE not in records:
@@ -89,7 +88,7 @@ def measurements_of(records: dict[str, BenchmarkRecord]) -> list[Measurement]:
 
 
 class _Row:
-    """One command line, and the record it leads to."""
+    """One command line and the record it produces."""
 
     def __init__(self, plan: TablePlan, name: str, overrides: Sequence[str]) -> None:
         self.name = name
@@ -97,38 +96,38 @@ class _Row:
         self._file = plan.folder / RECORDS / f"{name}.json"
 
     def record(self, stop: StopSignal) -> BenchmarkRecord | None:
-        """As it was, or of a new run; None when told to stop."""
+        """The existing record if it still applies, else that of a new run; None after a stop signal."""
         try:
             recipe = load_recipe(self._plan.table.recipe, self._overrides).recipe
         except RequestError as error:
-            written = as_written(self._plan.table.recipe, self._overrides)
-            if not _fills_a_row(written):
+            recipe_values = as_written(self._plan.table.recipe, self._overrides)
+            if not _has_row_values(recipe_values):
                 raise
-            return self._failed(str(error), written)
-        kept = self._kept()
-        if kept is not None and self._is_of(kept, recipe):
-            return kept
+            return self._failed(str(error), recipe_values)
+        existing = self._read_record()
+        if existing is not None and self._matches(existing, recipe):
+            return existing
         self._file.unlink(missing_ok=True)
         log = self._file.with_suffix(".log")
-        why = run_child(self._command(recipe), log, limit_s=self._plan.row_limit_s, stop=stop)
-        made = self._kept()
-        if made is not None or stop.requested:
-            return made
-        return self._failed(why or f"left no record; see {log}", recipe.model_dump(mode="json"))
+        failure = run_child(self._command(recipe), log, limit_s=self._plan.row_limit_s, stop=stop)
+        new_record = self._read_record()
+        if new_record is not None or stop.requested:
+            return new_record
+        return self._failed(failure or f"left no record; see {log}", recipe.model_dump(mode="json"))
 
-    def _kept(self) -> BenchmarkRecord | None:
+    def _read_record(self) -> BenchmarkRecord | None:
         try:
             return BenchmarkRecord.model_validate_json(self._file.read_bytes())
         except (OSError, ValidationError):
             return None
 
-    def _is_of(self, record: BenchmarkRecord, recipe: Recipe) -> bool:
-        """Whether the table still asks for what was run."""
+    def _matches(self, record: BenchmarkRecord, recipe: Recipe) -> bool:
+        """Whether the record was made with the table's current settings."""
         table = self._plan.table
         if (record.steps, record.warmup_steps) != (table.steps, table.warmup_steps):
             return False
         try:
-            # A setting that is younger than the record was not changed there.
+            # A setting that is newer than the record has its default there.
             return Recipe.parse(record.recipe) == recipe
         except RequestError:
             return False
@@ -138,20 +137,20 @@ class _Row:
         if recipe.trainer.devices > 1:
             launcher = ["-m", "torch.distributed.run", "--standalone"]
             launcher += [f"--nproc-per-node={recipe.trainer.devices}", "-m", "calotype"]
-        return [sys.executable, *launcher, *self._words(), f"--record={self._file}", *self._plan.options]
+        return [sys.executable, *launcher, *self._arguments(), f"--record={self._file}", *self._plan.options]
 
-    def _words(self) -> list[str]:
+    def _arguments(self) -> list[str]:
         table = self._plan.table
         counts = [f"--benchmark-steps={table.steps}", f"--warmup-steps={table.warmup_steps}"]
         return ["train", table.recipe, *self._overrides, "--benchmark", *counts]
 
     def _failed(self, message: str, recipe: dict[str, Any]) -> BenchmarkRecord:
-        """A record of a run that could not write one itself."""
+        """A record for a run that could not write one itself."""
         record = BenchmarkRecord(
             outcome="Error!",
             message=message,
             gpu="",
-            command=" ".join(["calotype", *self._words()]),
+            command=" ".join(["calotype", *self._arguments()]),
             recipe=recipe,
             devices=recipe["trainer"]["devices"],
             nodes=recipe["trainer"]["nodes"],
@@ -168,8 +167,8 @@ class _Row:
         return record
 
 
-def _fills_a_row(recipe: dict[str, Any]) -> bool:
-    """Whether a refused recipe still has what the cells of a row are made of."""
+def _has_row_values(recipe: dict[str, Any]) -> bool:
+    """Whether a refused recipe still holds the values that the cells of a row need."""
     if not all(isinstance(recipe[part], dict) for part in ("model", "data", "trainer")):
         return False
     return all(isinstance(recipe["trainer"][count], int) for count in ("devices", "nodes"))

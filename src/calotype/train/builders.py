@@ -1,4 +1,4 @@
-"""The live model a recipe trains, each part in the numbers the recipe wants, and its needs of the data."""
+"""Build the objects of a recipe: the model in the right dtypes, the task, and the training data loader."""
 
 from __future__ import annotations
 
@@ -42,17 +42,20 @@ SUBJECTS: dict[str, Callable[[Model, Recipe], TrainTask]] = {
 def load_training_model(
     recipe: Recipe, device: torch.device, progress: Progress | None = None, models: Path | None = None
 ) -> Model:
-    """The model with what is trained in full precision (unless the recipe says no) and the rest in the run's.
+    """The model, with trained parts in fp32 (unless the recipe says otherwise), the rest in the run's dtype.
 
-    Beside an autoencoder that is trained, the UNet stays as it is: nobody asks it anything.
+    An autoencoder's training leaves the UNet in its dtype, because the UNet is not used.
     """
-    found = _found(recipe, models)
+    resolved = _resolve_base_model(recipe, models)
     vae = _vae_path(recipe, models)
-    with found.weights as own, override_vae(own, vae) if vae else nullcontext(own) as weights:
-        model = load_model(weights, found.identity, dtype=torch.float32, device=device, progress=progress)
+    with (
+        resolved.weights as base_weights,
+        override_vae(base_weights, vae) if vae else nullcontext(base_weights) as weights,
+    ):
+        model = load_model(weights, resolved.identity, dtype=torch.float32, device=device, progress=progress)
     model.vae_sha256 = vae_sha256(vae) if vae else None
-    # Sampling and export ask the architecture what the network was taught.
-    model.architecture = _taught(model.architecture, recipe)
+    # Sampling and export read from the architecture what the network was trained to predict.
+    model.architecture = _architecture_after_training(model.architecture, recipe)
     dtype = DTYPES[recipe.model.precision]
     trained = [model.vae if recipe.model.train == "vae" else model.unet]
     if recipe.model.train == "unet_and_text":
@@ -66,28 +69,30 @@ def load_training_model(
     return model
 
 
-def _found(recipe: Recipe, models: Path | None) -> ResolvedModel:
+def _resolve_base_model(recipe: Recipe, models: Path | None) -> ResolvedModel:
     part = recipe.model
     if part.weights == "pretrained" or (part.base.startswith(RANDOM) and part.width == 1):
         return resolve_model(part.base, models=models)
     if part.base not in catalogue.names():
-        rule = f"random needs a catalogue name in model.base, which is {part.base!r}"
-        raise RequestError([Problem("model.weights", f"{rule}; say pretrained to start from its weights")])
+        rule = f"random needs a catalog name in model.base, which is {part.base!r}"
+        raise RequestError([Problem("model.weights", f"{rule}; use pretrained to start from its weights")])
     architecture = catalogue.architecture(part.base).widened(part.width)
     return random_model(f"{RANDOM}{part.base}:{recipe.trainer.seed}", architecture, recipe.trainer.seed)
 
 
-def _taught(architecture: Architecture, recipe: Recipe) -> Architecture:
-    """What the model is once the recipe has trained it."""
-    wanted, own = recipe.objective.prediction_type, architecture.prediction_type
-    if wanted not in (None, own) and recipe.model.train not in ("unet", "unet_and_text"):
-        rule = f"{wanted!r} cannot be taught by a {recipe.model.train} run: the model predicts {own!r}"
-        raise RequestError([Problem("objective.prediction_type", f"{rule}, and stays so; leave it out")])
+def _architecture_after_training(architecture: Architecture, recipe: Recipe) -> Architecture:
+    """The architecture after the training that the recipe describes."""
+    wanted, base_weights = recipe.objective.prediction_type, architecture.prediction_type
+    if wanted not in (None, base_weights) and recipe.model.train not in ("unet", "unet_and_text"):
+        rule = (
+            f"{wanted!r} cannot be learned by a {recipe.model.train} run: the model predicts {base_weights!r}"
+        )
+        raise RequestError([Problem("objective.prediction_type", f"{rule}, which stays; remove the setting")])
     return architecture.predicting(wanted)
 
 
 def _vae_path(recipe: Recipe, models: Path | None) -> Path | None:
-    """Where the recipe's separate autoencoder lies: a path, or a name in the model folder."""
+    """The path of the recipe's separate autoencoder: a path, or a name in the model folder."""
     name = recipe.model.vae
     if name is None:
         return None
@@ -98,25 +103,25 @@ def _vae_path(recipe: Recipe, models: Path | None) -> Path | None:
 
 
 def _cast(module: nn.Module, dtype: torch.dtype) -> None:
-    # diffusers' own `to` warns about casts it was not asked about.
+    # diffusers' own `to` warns about casts that are intended here.
     nn.Module.to(module, dtype)
 
 
 def build_task(model: Model, recipe: Recipe) -> TrainTask:
-    """What the recipe trains."""
+    """The task that the recipe's `model.train` names."""
     return SUBJECTS[recipe.model.train](model, recipe)
 
 
 def requirements_of(model: Model, recipe: Recipe) -> DataRequirements:
-    """What the data has to look like for this model."""
+    """The shapes and hashes that training data must match for this model."""
     made_by = model.identity.sha256
     needs = _needs(model.architecture, recipe, model.device)
     return replace(needs, vae_hash=model.vae_sha256 or made_by, text_hash=made_by)
 
 
 def requirements_before_loading(recipe: Recipe, models: Path | None = None) -> DataRequirements:
-    """The same for who only reads the data: on the CPU, whatever model latents were made by."""
-    with _found(recipe, models).weights as weights:
+    """The same for code that only reads the data: on the CPU, without the hashes of the model."""
+    with _resolve_base_model(recipe, models).weights as weights:
         return _needs(weights.architecture, recipe, torch.device("cpu"))
 
 
@@ -136,7 +141,7 @@ def _needs(architecture: Architecture, recipe: Recipe, device: torch.device) -> 
 def build_training_dataloader(
     model: Model, recipe: Recipe, process: Rank, *, samples_seen: int = 0, progress: Progress | None = None
 ) -> DataLoader:
-    """This process's share of what the recipe trains on."""
+    """This rank's share of the training data."""
     return build_dataloader(
         recipe.data,
         requirements_of(model, recipe),

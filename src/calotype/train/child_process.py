@@ -1,4 +1,4 @@
-"""A command in a process group of its own, with a limit on its time. Knows nothing of what it does."""
+"""Run a command in its own process group, with a time limit."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 
 from calotype.train.checkpoint import StopSignal
 
-_LOOKS_EVERY_S = 0.2
+_POLL_S = 0.2
 _GRACE_S = 10
-_ENDS_WITH_US = """
+_DIE_WITH_PARENT = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))
 if os.getppid() == int(sys.argv[1]):
     os.execvp(sys.argv[2], sys.argv[2:])
 """
-"""Has Linux kill this process when the one that started it dies, however it does, and becomes the command."""
+"""Makes Linux kill this process when its parent dies, in whatever way, and then executes the command."""
 _PYTHON = sys.executable
 
 
@@ -32,14 +32,14 @@ def run_child(
     stop: StopSignal,
     got_on: Callable[[], bool] = lambda: False,
 ) -> str | None:
-    """Run it with all it says in `log`; None if it ended well, else why not.
+    """Run the command with its output in `log`; returns None on success, else the reason of the failure.
 
-    The keyboard and schedulers speak to us alone: the group is ended with all that it started, when `stop`
-    says so or the time is over. The limit begins anew whenever `got_on`, asked all the time, says so. Where
-    nobody is left to end it, it ends by itself: the next one would find its device in use.
+    The command does not get the signals of the terminal or scheduler: its whole process group is ended when
+    `stop` is requested or the time is over. The limit restarts whenever the polled `got_on` returns true. If
+    this process dies, the command ends too: otherwise the next one would find its device in use.
     """
     if sys.platform == "linux":
-        command = [_PYTHON, "-IS", "-c", _ENDS_WITH_US, str(os.getpid()), *command]
+        command = [_PYTHON, "-IS", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
     started = time.monotonic()
     with (
         log.open("wb") as out,
@@ -48,7 +48,7 @@ def run_child(
         ) as child,
     ):
         try:
-            while not _ended(child, _LOOKS_EVERY_S):
+            while not _ended(child, _POLL_S):
                 if stop.requested:
                     return f"stopped by {stop.reason}"
                 if got_on():
@@ -71,18 +71,18 @@ def _ended(child: subprocess.Popen[bytes], within_s: float) -> bool:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Until nobody of the group is left: the next one may need the device that they hold."""
+    """Wait until the whole group has ended: the next command may need the device that its processes hold."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        until = time.monotonic() + _GRACE_S
-        alive = _tell(child, number)
-        while alive and time.monotonic() < until:
+        deadline = time.monotonic() + _GRACE_S
+        alive = _signal_group(child, number)
+        while alive and time.monotonic() < deadline:
             child.poll()
-            time.sleep(_LOOKS_EVERY_S / 4)
-            alive = _tell(child, 0)
+            time.sleep(_POLL_S / 4)
+            alive = _signal_group(child, 0)
 
 
-def _tell(child: subprocess.Popen[bytes], number: int) -> bool:
-    """Signal the whole group; whether there was anybody."""
+def _signal_group(child: subprocess.Popen[bytes], number: int) -> bool:
+    """Signal the whole group; returns whether it still had processes."""
     try:
         os.killpg(child.pid, number)
     except ProcessLookupError:
@@ -92,4 +92,4 @@ def _tell(child: subprocess.Popen[bytes], number: int) -> bool:
 
 def _last_line(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "it wrote no output")

@@ -1,4 +1,4 @@
-"""What the switches `compile`, `cuda_graphs` and `channels_last` do to a run's networks. Knows no losses."""
+"""Apply the switches `compile`, `cuda_graphs` and `channels_last` to the networks of a run."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from calotype.spec.recipe import Recipe
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# A sum over the few channels of a group, written out inside the loop over all pixels, is done for every pixel
-# again; as a reduction it is done once.
+# Unrolled into the loop over pixels, a sum over the few channels of a group would be recomputed for every
+# pixel; as a reduction it is computed once.
 _OPTIONS = {"unroll_reductions_threshold": 1}
-# From how many places an expression may read before its value is written down for those who use it; left to
-# itself the compiler says four. The gradient of a norm with SiLU reads from five and, written down, would be
-# twice the picture; the sum of two convolutions and their biases reads from four, and three use it.
+# The number of buffers an expression may read before inductor materializes its value; the default is 4. The
+# gradient of a norm with SiLU reads five and, materialized, would be twice the size of the image; the sum of
+# two convolutions and their biases reads four, and three kernels use it.
 _TRAINED_OPTIONS = {**_OPTIONS, "realize_reads_threshold": 6}
 _ENCODER_OPTIONS = {**_OPTIONS, "realize_reads_threshold": 3}
 
 
 def apply_passes(model: Model, recipe: Recipe) -> None:
-    """Lay out the networks as the recipe's switches want them; the numbers they compute stay the same."""
+    """Arrange the networks as the recipe's switches say; the computed numbers stay the same."""
     if recipe.model.channels_last:
         use_channels_last(model.unet)
     if recipe.model.compile:
-        # On one H200 a compiled channels-last encoder takes 3/5 of the eager one's time; eager, channels last
-        # makes it slower: the two belong together. The same goes for sums over channels.
+        # On one H200 a compiled channels-last encoder takes 3/5 of the eager one's time, while channels last
+        # makes the eager one slower, so the two go together. The same holds for sums over channels.
         use_channels_last(model.vae.encoder)
         use_channel_sum_group_norm(model.vae.encoder)
         use_vae_attention(model.vae.encoder)
         model.vae.encoder.compile(options=dict(_ENCODER_OPTIONS))
         use_unscaled_attention(model.unet)
         if recipe.model.train in ("unet", "unet_and_text"):
-            # A LoRA wraps or follows the projections, whose weights would be asked behind its back.
+            # A LoRA wraps the projections or hooks into them; reading the weights directly would bypass it.
             use_fused_geglu_backward(model.unet)
         if recipe.model.channels_last:
             use_channel_sum_group_norm(model.unet)
@@ -56,19 +56,21 @@ def apply_vae_passes(vae: nn.Module, recipe: Recipe) -> None:
 
 
 def compiled(network: nn.Module, recipe: Recipe) -> nn.Module:
-    """The trained network through inductor or CUDA graphs or both, as the recipe says."""
+    """The trained network compiled with inductor or CUDA graphs or both, as the recipe says."""
     part = recipe.model
     if not (part.compile or part.cuda_graphs):
         return network
     if not part.compile:
-        made = torch.compile(network, backend="cudagraphs")
+        compiled_network = torch.compile(network, backend="cudagraphs")
     else:
-        made = torch.compile(network, options={**_TRAINED_OPTIONS, "triton.cudagraphs": part.cuda_graphs})
-    return made  # type: ignore[return-value]  # a module in, a module out
+        compiled_network = torch.compile(
+            network, options={**_TRAINED_OPTIONS, "triton.cudagraphs": part.cuda_graphs}
+        )
+    return compiled_network  # type: ignore[return-value]  # a module in, a module out
 
 
 def compiled_function(function: Function, recipe: Recipe) -> Function:
-    """A function over frozen networks through inductor, if the recipe compiles."""
+    """A function over frozen networks, compiled with inductor if the recipe compiles."""
     if not recipe.model.compile:
         return function
     return torch.compile(function, options=dict(_OPTIONS))  # type: ignore[return-value]  # the same function, faster

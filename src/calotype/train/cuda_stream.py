@@ -1,4 +1,4 @@
-"""Work for a GPU beside what it is asked for otherwise. Knows nothing of training."""
+"""A side CUDA stream for work that overlaps with the current stream."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import torch
 
 
 class SideStream:
-    """A stream of its own; without a GPU, or if nobody wants one, everything runs in its turn.
+    """A separate CUDA stream; without a GPU, or if not wanted, everything runs in sequence.
 
-    Memory taken here is given back to this stream alone. So `begin` has to come after the last reader of what
-    was made here before, or it might be written over under the reader's eyes.
+    Memory allocated here is reused by this stream only. So `fork` must come after the last read of earlier
+    results of this stream, or later work may overwrite them while they are read.
     """
 
     def __init__(self, device: torch.device, *, wanted: bool) -> None:
         self._stream = torch.cuda.Stream(device) if wanted and device.type == "cuda" else None
 
     def fork(self) -> None:
-        """What is asked for here from now on waits for all there was until now, and for nothing else."""
+        """Work queued here from now on waits for all work queued so far on the current stream, no more."""
         if self._stream:
             self._stream.wait_stream(torch.cuda.current_stream())
 
     def use(self) -> AbstractContextManager[object]:
-        """What is asked for inside runs here."""
+        """Queue the work inside the context on this stream."""
         return torch.cuda.stream(self._stream) if self._stream else nullcontext()
 
     def join(self) -> None:
-        """What is asked for elsewhere from now on waits for all that was asked for here."""
+        """Work queued on the current stream from now on waits for all work queued here."""
         if self._stream:
             torch.cuda.current_stream().wait_stream(self._stream)

@@ -1,4 +1,4 @@
-"""A running average of weights, kept on the device or on the CPU. Knows only tensors."""
+"""Exponential moving average (EMA) of weights, on the device or on the CPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from calotype.spec.recipe_sections import EmaConfig
 
 
 class Ema:
-    """Averages of a list of parameters, in fp32 whatever the parameters are in."""
+    """Averages of a list of parameters, always in fp32."""
 
     def __init__(self, parameters: Sequence[Tensor], part: EmaConfig) -> None:
         self._parameters = list(parameters)
@@ -25,7 +25,7 @@ class Ema:
 
     @torch.no_grad()
     def step(self, step: int) -> None:
-        """Take the parameters into the average after update number `step` (from 1)."""
+        """Update the averages after update `step` (from 1)."""
         share = self.share(step)
         if not share:
             return
@@ -37,7 +37,7 @@ class Ema:
         self.count(step)
 
     def share(self, step: int) -> float:
-        """Of the parameters in the average after that update; 0 where they are not taken in."""
+        """The weight of the current parameters in the average after that step; 0 if it is not updated."""
         every = self._part.every_steps
         if step % every:
             return 0.0
@@ -45,22 +45,22 @@ class Ema:
         if self._part.warmup:
             steps = (self.num_updates + 1) * every
             decay = min(decay, (1 + steps) / (10 + steps))
-        # Several steps at once: the average forgets as much as it would have, one by one.
+        # One update for several steps: the average decays as much as it would have step by step.
         return 1 - decay**every
 
     def count(self, step: int) -> None:
-        """Told that the parameters were taken in after that update."""
+        """Record that the averages were updated elsewhere for that step."""
         self.num_updates += step % self._part.every_steps == 0
 
     @contextmanager
     def swapped_in(self) -> Iterator[None]:
-        """The averages in the parameters' place, for sampling; the parameters come back to the bit."""
-        kept = [p.detach().clone() for p in self._parameters]
+        """Use the averages in place of the parameters, for sampling; the parameters are restored exactly."""
+        originals = [p.detach().clone() for p in self._parameters]
         try:
             self._copy(self.averages)
             yield
         finally:
-            self._copy(kept)
+            self._copy(originals)
 
     @torch.no_grad()
     def _copy(self, values: Sequence[Tensor]) -> None:
@@ -69,7 +69,7 @@ class Ema:
 
     @torch.no_grad()
     def restart(self) -> None:
-        """Begin again from the parameters as they are now."""
+        """Restart the averages from the current parameters."""
         self.num_updates = 0
         for average, parameter in zip(self.averages, self._parameters, strict=True):
             average.copy_(parameter)
@@ -81,6 +81,6 @@ class Ema:
         averages, updates = state["averages"], state["num_updates"]
         assert isinstance(averages, list)
         assert isinstance(updates, int)
-        for mine, saved in zip(self.averages, averages, strict=True):
-            mine.copy_(saved)
+        for average, saved in zip(self.averages, averages, strict=True):
+            average.copy_(saved)
         self.num_updates = updates

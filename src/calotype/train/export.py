@@ -1,4 +1,4 @@
-"""What a run has learned, as files other programs read: a model, a LoRA, a word or an autoencoder."""
+"""Export a run's trained weights for other programs: a model, a LoRA, an embedding or an autoencoder."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _log = logging.getLogger(__name__)
 
 
 class LiveWeights:
-    """The tensors of a live model, with some replaced."""
+    """The tensors of a loaded model, some of them replaced."""
 
     def __init__(self, model: Model, learned: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """`learned` holds tensors by part and name."""
+        """`learned` holds the replacement tensors by part and name."""
         self.architecture: Architecture = model.architecture
         self._states: dict[str, dict[str, Tensor]] = {
             part: {
@@ -74,9 +74,9 @@ def export(
     device: torch.device | None = None,
     samples: int = SAMPLES_FOR_SCALE,
 ) -> int:
-    """Write the newest (or best) checkpoint's averaged (or live) weights; the answer is its step.
+    """Write the newest (or best) checkpoint's averaged (or live) weights; returns the step of the checkpoint.
 
-    An autoencoder's scale is measured on `device` over so many `samples` of the run's data.
+    An autoencoder's scale is measured on `device` over `samples` samples of the run's data.
     """
     refuse_existing(destination)
     check_weights_are_chosen(recipe)
@@ -91,20 +91,22 @@ def export(
     tensors = dict(state["parameters"])
     if state["ema"] and not live:
         tensors = dict(zip(names, state["ema"]["averages"], strict=True))
-    # The parts that were not trained leave as they came, not rounded to what the run computed in.
-    whole = recipe.model.model_copy(update={"precision": "fp32", "low_precision_weights": False})
+    # Untrained parts are exported unchanged rather than rounded to the run's precision.
+    full_precision = recipe.model.model_copy(update={"precision": "fp32", "low_precision_weights": False})
     cpu = torch.device("cpu")
-    place = device if device and recipe.model.train == "vae" else cpu
-    model = load_training_model(recipe.model_copy(update={"model": whole}), place, models=models)
-    subject = build_task(model, recipe)
-    refuse_other(state, subject.parameters(), model, recipe, with_moments=False)
+    model_device = device if device and recipe.model.train == "vae" else cpu
+    model = load_training_model(
+        recipe.model_copy(update={"model": full_precision}), model_device, models=models
+    )
+    task = build_task(model, recipe)
+    refuse_other(state, task.parameters(), model, recipe, with_moments=False)
     metadata = weights_metadata(recipe, model.identity)
-    if isinstance(subject, LoraTask | TextualInversionTask):
-        subject.export(destination, tensors, metadata)
-    elif isinstance(subject, VaeTask):
-        _scale(model, recipe, tensors, samples)
-        made = LiveWeights(model, {"vae": tensors})
-        write_vae_folder(made, destination, dtype=choose_dtype(dtype, cpu), metadata=metadata)
+    if isinstance(task, LoraTask | TextualInversionTask):
+        task.export(destination, tensors, metadata)
+    elif isinstance(task, VaeTask):
+        _set_scaling_factor(model, recipe, tensors, samples)
+        weights = LiveWeights(model, {"vae": tensors})
+        write_vae_folder(weights, destination, dtype=choose_dtype(dtype, cpu), metadata=metadata)
     else:
         write = write_single_file if destination.suffix in SINGLE_FILE_SUFFIXES else write_folder
         whole_model = LiveWeights(model, by_part(tensors))
@@ -113,22 +115,24 @@ def export(
 
 
 def _check_suffix(recipe: Recipe, destination: Path) -> None:
-    """What ends in .safetensors is one file, and some runs make nothing else, others never."""
+    """Check the file suffix: .safetensors means one file, which some runs require and others cannot write."""
     kind, is_file = recipe.model.train, destination.suffix == ".safetensors"
     rule = None
     if kind in ("lora", "textual_inversion") and not is_file:
-        rule = f"{destination} should end in .safetensors: what a {kind} run makes is one file"
+        rule = f"{destination} should end in .safetensors: a {kind} run exports one file"
     if kind == "vae" and is_file:
         rule = f"{destination} should be a folder: an autoencoder's scale is in a file beside its weights"
     if rule:
         raise RequestError([Problem("destination", rule, str(destination))])
 
 
-def _scale(model: Model, recipe: Recipe, learned: Mapping[str, Tensor], samples: int) -> None:
-    """Give the autoencoder the scale at which its latents have the deviation that noise has."""
+def _set_scaling_factor(model: Model, recipe: Recipe, learned: Mapping[str, Tensor], samples: int) -> None:
+    """Set the autoencoder's scaling factor so that latents have the standard deviation of noise."""
     model.vae.load_state_dict(learned, strict=True)
     deviation = latent_deviation(model, recipe, samples)
-    # No shift: pipelines of these models do not look for one when they decode.
-    described = {**model.architecture.vae, "scaling_factor": 1 / deviation, "shift_factor": None}
-    model.architecture = replace(model.architecture, vae=described)
-    _log.info("scaling_factor %.5f: latents of the data deviate by %.5f", 1 / deviation, deviation)
+    # No shift: pipelines of these models do not apply one when they decode.
+    vae_config = {**model.architecture.vae, "scaling_factor": 1 / deviation, "shift_factor": None}
+    model.architecture = replace(model.architecture, vae=vae_config)
+    _log.info(
+        "scaling_factor %.5f: the data's latents have standard deviation %.5f", 1 / deviation, deviation
+    )

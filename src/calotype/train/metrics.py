@@ -1,4 +1,4 @@
-"""What is worth keeping of a step: the loop's news, and what others found out about it. Writes nothing."""
+"""The metrics of a step: those of the trainer, plus MFU and validation loss."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from calotype.train.trainer import StepMetrics
 
 @dataclass
 class Metrics:
-    """Gathers the numbers of each step for all who watch."""
+    """Collects the metrics of each step for the callbacks."""
 
     most_samples_per_s: float | None = None
-    """At the devices' ceiling, all of them together; None where that is not known."""
+    """Throughput of all devices at peak FLOPS; None if the peak is not known."""
     validation_losses: dict[int, float] = field(default_factory=dict)
-    """By step, of this process."""
+    """By step, of this rank."""
     every_steps: int = 1
-    """How often those who keep numbers want them."""
+    """The interval in steps at which loggers record metrics."""
 
-    def wanted(self, news: StepMetrics) -> bool:
-        """Whether a step's numbers should be kept; what is rare always is."""
-        rare = news.skipped or news.step in self.validation_losses
-        return rare or news.step % self.every_steps == 0
+    def wanted(self, step_metrics: StepMetrics) -> bool:
+        """Whether a step's metrics are recorded; skipped and validated steps always are."""
+        always_logged = step_metrics.skipped or step_metrics.step in self.validation_losses
+        return always_logged or step_metrics.step % self.every_steps == 0
 
-    def of(self, news: StepMetrics) -> dict[str, float]:
-        """By name; figures of the subject, `mfu` and `validation_loss` only where there are any."""
-        values = asdict(news)
-        values |= values.pop("figures")
+    def of(self, step_metrics: StepMetrics) -> dict[str, float]:
+        """Metrics by name; the task's own metrics, `mfu` and `validation_loss` only if they exist."""
+        values = asdict(step_metrics)
+        values |= values.pop("task_metrics")
         if self.most_samples_per_s is not None:
-            values["mfu"] = news.samples_per_s / self.most_samples_per_s
-        if news.step in self.validation_losses:
-            values["validation_loss"] = self.validation_losses[news.step]
+            values["mfu"] = step_metrics.samples_per_s / self.most_samples_per_s
+        if step_metrics.step in self.validation_losses:
+            values["validation_loss"] = self.validation_losses[step_metrics.step]
         return values
 
 
 def most_samples_per_s(recipe: Recipe, architecture: Architecture, device: torch.device) -> float | None:
-    """What would be an MFU of 1; None without a GPU, and for work that nobody counted."""
+    """The throughput at an MFU of 1; None without a GPU and for work whose FLOPs are unknown."""
     tflop = training_tflop(architecture, recipe)
     if tflop is None or device.type != "cuda":
         return None

@@ -1,4 +1,4 @@
-"""Out of memory, in words that say what to lower. Knows nothing of what was under way."""
+"""Explain out-of-memory errors by naming the settings to lower."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from calotype.core.errors import DoesNotFitError
 from calotype.spec.recipe import Recipe
 from calotype.train.distributed.process_group import Rank
 
-_MAX_SAID = 3
+_MAX_ADVICE = 3
 
 
 @contextmanager
 def explain_out_of_memory(recipe: Recipe, process: Rank) -> Iterator[None]:
-    """Say what to lower, wherever memory ends."""
+    """Replace an out-of-memory error by one that names the settings to lower."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -24,7 +24,7 @@ def explain_out_of_memory(recipe: Recipe, process: Rank) -> Iterator[None]:
 
 
 def out_of_memory_help(recipe: Recipe, process: Rank) -> DoesNotFitError:
-    """Out of memory, with what to lower that is not yet as low as it goes."""
+    """The error, with the settings that can still be lowered."""
     peak = torch.cuda.max_memory_allocated(process.device) / 2**30 if process.device.type == "cuda" else 0
     model, micro = recipe.model, recipe.model.micro_batch_size
     advice = {
@@ -34,5 +34,5 @@ def out_of_memory_help(recipe: Recipe, process: Rank) -> DoesNotFitError:
         "set trainer.strategy=fsdp": recipe.num_processes > 1 and recipe.trainer.strategy != "fsdp",
         "lower model.resolution": True,
     }
-    helpful = [text for text, helps in advice.items() if helps][:_MAX_SAID]
+    helpful = [text for text, helps in advice.items() if helps][:_MAX_ADVICE]
     return DoesNotFitError(f"out of GPU memory after {peak:.1f} GiB; {', or '.join(helpful)}")

@@ -1,4 +1,4 @@
-"""The optimizer and its learning rate over the run. Knows nothing of losses."""
+"""The optimizer and its learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from calotype.spec.recipe_sections import OptimizerConfig
 
 
 def build_optimizer(parameters: Sequence[nn.Parameter], part: OptimizerConfig) -> torch.optim.Optimizer:
-    """AdamW as the recipe says."""
+    """AdamW (fused or 8-bit) as the recipe says."""
     settings = {
         "lr": part.learning_rate,
         "betas": part.betas,
@@ -35,7 +35,7 @@ def _eight_bit(parameters: Sequence[nn.Parameter], settings: dict[str, object]) 
 
 
 def learning_rate(part: OptimizerConfig, step: int, max_steps: int) -> float:
-    """The rate of update number `step` (from 1): a linear warm-up, then constant, linear or cosine."""
+    """The rate of update `step` (from 1): a linear warm-up, then constant, linear or cosine."""
     done = step - 1
     if done < part.warmup_steps:
         return part.learning_rate * step / part.warmup_steps
@@ -47,26 +47,26 @@ def learning_rate(part: OptimizerConfig, step: int, max_steps: int) -> float:
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """What the next update uses."""
+    """Set the learning rate of the next update."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
-            # torchao's: compiled code reads the rate where it lies.
+            # torchao keeps the rate in a tensor, which its compiled code reads in place.
             group["lr"].fill_(rate)
         else:
             group["lr"] = rate
 
 
 def can_decide_itself(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether `step_unless` works with it: torch's fused kernels ask a flag on the device first."""
+    """Whether `step_unless` works with it: torch's fused kernels check a flag on the device first."""
     parameters = (p for group in optimizer.param_groups for p in group["params"])
     fused = isinstance(optimizer, torch.optim.AdamW) and bool(optimizer.defaults["fused"])
     return fused and not any(isinstance(p, DTensor) for p in parameters)
 
 
 def step_unless(optimizer: torch.optim.Optimizer, flag: Tensor) -> None:
-    """One update, or none if the flag turns out true; the host need not know which to go on.
+    """Update the parameters unless `flag` is true, without the host waiting for the flag.
 
-    The way in is the one that torch's gradient scaler takes.
+    It uses the same attributes as torch's gradient scaler.
     """
     optimizer.found_inf = flag.float()  # type: ignore[attr-defined]
     optimizer.grad_scale = None  # type: ignore[attr-defined]

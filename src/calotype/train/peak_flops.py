@@ -1,4 +1,4 @@
-"""The ceiling that shares of a training run are told from. Knows nothing of what is trained."""
+"""The measured peak FLOPS of a device, the base of a training run's MFU."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _ROUNDS = 3
 
 @cache
 def measured_peak(device: torch.device, dtype: torch.dtype) -> float | None:
-    """TFLOP/s of a GPU's matrix products; None on the CPU, and where there is no memory for it.
+    """TFLOP/s of a GPU's matrix products; None on the CPU and if there is not enough memory to measure.
 
-    What `calotype bench ceiling` remembers counts; else it is measured once in a process.
+    The result of `calotype bench ceiling` takes precedence; otherwise it is measured once per process.
     """
     if device.type != "cuda":
         return None
@@ -29,8 +29,8 @@ def measured_peak(device: torch.device, dtype: torch.dtype) -> float | None:
     remembered = known_peak(device_name(device), precision)
     if remembered is not None:
         return remembered
-    found = measure_rate(matmul(precision, ON_A_GPU), device, repeats=_ROUNDS)
-    if isinstance(found, NoRate):
-        _log.warning("no ceiling: %s; say trainer.ceiling_tflops to see MFU", found.reason)
+    measured = measure_rate(matmul(precision, ON_A_GPU), device, repeats=_ROUNDS)
+    if isinstance(measured, NoRate):
+        _log.warning("no peak measured: %s; set trainer.ceiling_tflops to see MFU", measured.reason)
         return None
-    return found.best
+    return measured.best

@@ -1,4 +1,4 @@
-"""Recipes by name or file with dotted overrides, and where each value came from; tables of them likewise."""
+"""Load recipes and benchmark tables by name or file, with dotted overrides and the source of each value."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ DEFAULT, OVERRIDE = "default", "command line"
 
 @dataclass(frozen=True)
 class ResolvedRecipe:
-    """A recipe, and for each dotted key the place its value came from."""
+    """A recipe, and the source of the value of each dotted key."""
 
     recipe: Recipe
     sources: Mapping[str, str]
 
 
 def recipe_names() -> list[str]:
-    """The recipes that come with Calotype."""
+    """The recipes that Calotype ships."""
     return _names_in("recipe")
 
 
 def table_names() -> list[str]:
-    """The tables of benchmarks that come with Calotype."""
+    """The benchmark tables that Calotype ships."""
     return _names_in("table")
 
 
 def load_table(name: str) -> BenchmarkTable:
-    """The table `name` (ours, or a YAML file)."""
+    """Load the table `name` (a shipped one, or a YAML file)."""
     text, source = _read(name, "table")
     try:
         return BenchmarkTable.model_validate(with_tuples(parse_yaml(text, source)))
@@ -50,12 +50,12 @@ def load_table(name: str) -> BenchmarkTable:
 
 
 def named_values(name: str, what: str) -> dict[str, Any]:
-    """The values of one of our YAML files of a kind (`recipe`, `table`, `sweep`), or of a file."""
+    """The values of a shipped YAML file of a kind (`recipe`, `table`, `sweep`), or of any YAML file."""
     return parse_yaml(*_read(name, what))
 
 
 def load_recipe(name: str, overrides: Sequence[str] = ()) -> ResolvedRecipe:
-    """The recipe `name` (ours, or a YAML file) with `a.b=c` overrides on top."""
+    """Load the recipe `name` (a shipped one, or a YAML file) with `a.b=c` overrides applied."""
     text, source = _read(name, "recipe")
     _warn_of_repeated(overrides)
     layers = [(source, parse_yaml(text, source)), (OVERRIDE, parse_overrides(overrides))]
@@ -72,26 +72,26 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> ResolvedRecipe:
 
 
 def _drop_weights_of_other_training(of_file: dict[str, Any], given: Mapping[str, Any]) -> None:
-    """Random weights that a file sets for what it trains do not count for other training."""
-    own, other = of_file.get("model"), given.get("model")
-    if not isinstance(own, dict) or not isinstance(other, Mapping):
+    """Ignore random weights that a file sets for its own kind of training if another kind is trained."""
+    base, override = of_file.get("model"), given.get("model")
+    if not isinstance(base, dict) or not isinstance(override, Mapping):
         return
-    if own.get("weights") == "random" and other.get("train", own.get("train")) != own.get("train"):
-        del own["weights"]
+    if base.get("weights") == "random" and override.get("train", base.get("train")) != base.get("train"):
+        del base["weights"]
 
 
 def _warn_of_repeated(overrides: Sequence[str]) -> None:
-    """A shell makes a hundred words of `data.path=name-{000..099}.tar` that is not quoted."""
+    """Warn of repeated keys: a shell expands unquoted `data.path=name-{000..099}.tar` to a hundred words."""
     last = {text.partition("=")[0]: text for text in overrides}
     for key, text in last.items():
-        count = sum(each.partition("=")[0] == key for each in overrides if each != text) + 1
+        count = sum(other.partition("=")[0] == key for other in overrides if other != text) + 1
         if count > 1:
-            fix = "quote braces, or the shell takes them"
+            fix = "quote braces, or the shell expands them"
             _log.warning("%s is given %d times, and only %s counts; %s", key, count, text, fix)
 
 
 def as_written(name: str, overrides: Sequence[str]) -> dict[str, Any]:
-    """Every value of a recipe as `load_recipe` would have it, also where that refuses some of them."""
+    """Every value of a recipe as `load_recipe` would merge it, even if validation refuses some of them."""
     values: dict[str, Any] = Recipe().model_dump(mode="json")
     for layer in (parse_yaml(*_read(name, "recipe")), parse_overrides(overrides)):
         merge(values, layer)
@@ -104,9 +104,9 @@ def _names_in(what: str) -> list[str]:
 
 
 def _read(name: str, what: str) -> tuple[str | bytes, str]:
-    """The text of one of our recipes or tables, or of a file, and what to call it."""
-    ours = _names_in(what)
-    if name in ours:
+    """The text of a shipped recipe or table, or of a file, and the name for error messages."""
+    shipped = _names_in(what)
+    if name in shipped:
         return (files(f"calotype.resources.{what}s") / f"{name}.yaml").read_text(
             encoding="utf-8"
         ), f"{what} {name}"
@@ -114,5 +114,5 @@ def _read(name: str, what: str) -> tuple[str | bytes, str]:
     if path.suffix in (".yaml", ".yml") and path.is_file():
         return path.read_bytes(), str(path)
     raise NotFoundError(
-        f"no {what} {name!r}: not a YAML file and not one of ours; {did_you_mean(name, ours)}"
+        f"no {what} {name!r}: not a YAML file and not a shipped {what}; {did_you_mean(name, shipped)}"
     )

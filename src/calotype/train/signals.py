@@ -1,8 +1,8 @@
-"""Being told to stop while torch compiles: at once where nothing can be lost, else without harm to compilers.
+"""Stop signals while torch compiles: exit at once if nothing can be lost, otherwise spare the compilers.
 
-A scheduler or a terminal signals every process of a run. A compiler's process that dies of it fails the step,
-or is waited for without end. So the main thread holds stop signals back, which the processes it starts
-inherit, and a thread takes them in its place. Knows nothing of what is trained or saved.
+A scheduler or a terminal sends the signal to every process of a run. A compiler process that dies of it fails
+the step or blocks it for ever. Therefore the main thread blocks the stop signals, its child processes inherit
+the mask, and a thread receives the signals instead.
 """
 
 from __future__ import annotations
@@ -24,141 +24,141 @@ from calotype.train.checkpoint.preemption import STOP_SIGNALS, StopSignal
 _log = logging.getLogger(__name__)
 
 GRACE_S = 8.0
-"""So long may leaving take before the first step is over: many are killed 10 s after they are told."""
-# Processes that do not know it ignore it.
-_WAKES = signal.SIGURG
-_SOON_S = 0.05
-_END = 0
+"""The limit for an exit before the end of the first step: many launchers kill 10 s after the signal."""
+# Processes without a handler for it ignore this signal.
+_WAKE_SIGNAL = signal.SIGURG
+_WAKE_AGAIN_S = 0.05
+_CLOSE = 0
 
 
 class StoppedBeforeFirstStep(BaseException):
-    """Told to stop while there was nothing to lose. No error, so that nobody on the way handles it as one."""
+    """A stop signal came while there was nothing to lose. Not an Exception, so that no handler catches it."""
 
 
 class SignalShelter(StopSignal):
-    """Processes that are started within do not get the signals; the flag is set all the same."""
+    """Keeps stop signals away from child processes started within; the stop flag is set all the same."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._undo = ExitStack()
+        self._cleanup = ExitStack()
 
     def __enter__(self) -> Self:
         super().__enter__()
         if self._previous:
-            self._shelter()
+            self._block_signals()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._undo.close()
+        self._cleanup.close()
         super().__exit__(kind, error, trace)
 
-    def _shelter(self) -> None:
-        ears, mouth = os.pipe()
-        os.set_blocking(mouth, False)
+    def _block_signals(self) -> None:
+        read_end, write_end = os.pipe()
+        os.set_blocking(write_end, False)
         listener = threading.Thread(
-            target=self._listen, args=(ears, threading.get_ident()), name="stop signals", daemon=True
+            target=self._listen, args=(read_end, threading.get_ident()), name="stop signals", daemon=True
         )
         listener.start()
-        undo = self._undo.callback
-        undo(os.close, ears)
-        undo(os.close, mouth)
-        undo(listener.join)
-        # Forked processes keep the pipe open, so closing it would not be noticed.
-        undo(os.write, mouth, bytes([_END]))
-        undo(signal.set_wakeup_fd, signal.set_wakeup_fd(mouth, warn_on_full_buffer=False))
-        undo(signal.signal, _WAKES, signal.signal(_WAKES, lambda *_: None))
+        add_cleanup = self._cleanup.callback
+        add_cleanup(os.close, read_end)
+        add_cleanup(os.close, write_end)
+        add_cleanup(listener.join)
+        # Forked processes keep the pipe open, so a closed pipe would not be noticed.
+        add_cleanup(os.write, write_end, bytes([_CLOSE]))
+        add_cleanup(signal.set_wakeup_fd, signal.set_wakeup_fd(write_end, warn_on_full_buffer=False))
+        add_cleanup(signal.signal, _WAKE_SIGNAL, signal.signal(_WAKE_SIGNAL, lambda *_: None))
         before = signal.pthread_sigmask(signal.SIG_BLOCK, self._previous)
-        undo(signal.pthread_sigmask, signal.SIG_SETMASK, before)
+        add_cleanup(signal.pthread_sigmask, signal.SIG_SETMASK, before)
 
-    def _listen(self, ears: int, main_thread: int) -> None:
-        """Whichever thread a signal comes to, Python notes its number here; its handler is the main thread's
-        to run, which may be waiting and has to be woken for it."""
+    def _listen(self, read_end: int, main_thread: int) -> None:
+        """Wake the main thread for each stop signal. Python writes the number of a signal to the pipe in
+        whichever thread it arrives; only the main thread runs the handler, and it may be blocked."""
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-        while (number := os.read(ears, 1)[0]) != _END:
+        while (number := os.read(read_end, 1)[0]) != _CLOSE:
             if number in STOP_SIGNALS:
-                self._noticed()
-                signal.pthread_kill(main_thread, _WAKES)
-                # It may have been just about to wait.
-                time.sleep(_SOON_S)
-                signal.pthread_kill(main_thread, _WAKES)
+                self._on_stop_signal()
+                signal.pthread_kill(main_thread, _WAKE_SIGNAL)
+                # The main thread may have been just about to block.
+                time.sleep(_WAKE_AGAIN_S)
+                signal.pthread_kill(main_thread, _WAKE_SIGNAL)
 
-    def _noticed(self) -> None:
-        """Called in the thread that listens, even while the main one is in code that is not Python's."""
+    def _on_stop_signal(self) -> None:
+        """Runs in the listener thread, even while the main thread is in native code."""
 
 
 class TrainingStop(SignalShelter):
-    """Told to stop before the first step, the main thread leaves by `StoppedBeforeFirstStep`.
+    """Raises `StoppedBeforeFirstStep` in the main thread on a stop signal before the end of the first step.
 
-    If it cannot (it waits in code that is not Python's, for the device, a peer or another thread), a stop
-    that `owns_process` ends the process. Be the first of the loop's watchers.
+    If the main thread is blocked in native code (waiting for the device, a peer or another thread), a stop
+    that `owns_process` ends the process. It must be the first of the trainer's callbacks.
     """
 
     def __init__(self, *, owns_process: bool) -> None:
         super().__init__()
         self._owns_process = owns_process
         self._num_steps = 0
-        self._interrupts = False
-        self._limit: threading.Timer | None = None
+        self._raises_on_signal = False
+        self._exit_timer: threading.Timer | None = None
 
     @property
     def in_first_step(self) -> bool:
-        """Whether it was told to stop while it or a peer was in step one: they meet before the second."""
+        """Whether the signal came while this rank or a peer was in step one: ranks sync before the second."""
         return self.requested and self._num_steps <= 1
 
     def exit_if_requested(self) -> None:
-        """For who was told before it could listen: the signal was held back until now."""
+        """Handle a signal that arrived before the handler was installed: it was blocked until now."""
         if self.requested:
-            self._interrupts = False
+            self._raises_on_signal = False
             raise StoppedBeforeFirstStep
 
     def after_step(self, _news: object, _loop: object) -> None:
         self._num_steps += 1
-        self._interrupts = False
-        self._lift_limit()
+        self._raises_on_signal = False
+        self._cancel_timer()
 
     def __enter__(self) -> Self:
         super().__enter__()
-        self._interrupts = True
+        self._raises_on_signal = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._interrupts = False
+        self._raises_on_signal = False
         super().__exit__(kind, error, trace)
-        self._lift_limit()
+        self._cancel_timer()
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         super()._receive(number, frame)
-        if self._interrupts:
-            self._interrupts = False
+        if self._raises_on_signal:
+            self._raises_on_signal = False
             raise StoppedBeforeFirstStep
 
-    def _noticed(self) -> None:
-        if self._owns_process and not self._num_steps and self._limit is None:
-            self._limit = threading.Timer(GRACE_S, self._give_up)
-            self._limit.daemon = True
-            self._limit.start()
+    def _on_stop_signal(self) -> None:
+        if self._owns_process and not self._num_steps and self._exit_timer is None:
+            self._exit_timer = threading.Timer(GRACE_S, self._exit_after_grace)
+            self._exit_timer.daemon = True
+            self._exit_timer.start()
 
-    def _lift_limit(self) -> None:
-        if self._limit is not None:
-            self._limit.cancel()
+    def _cancel_timer(self) -> None:
+        if self._exit_timer is not None:
+            self._exit_timer.cancel()
 
-    def _give_up(self) -> None:
+    def _exit_after_grace(self) -> None:
         if not self._num_steps:
-            way = "the same command begins again, or goes on from its newest checkpoint"
+            next_step = "the same command starts again, or resumes from its newest checkpoint"
             _log.warning(
-                "stopped before its first step was over, which took more than %g s; %s", GRACE_S, way
+                "stopped before the end of its first step, which took more than %g s; %s", GRACE_S, next_step
             )
             end_at_once()
 
 
 def end_at_once() -> NoReturn:
-    """End this process well, with all it started and without waiting for any: libraries would first finish
-    what they have queued for compilers, and compilers were kept from hearing the signal."""
-    for pid in list(_started_by(os.getpid())):
+    """Exit with code 0, kill all child processes and wait for none: libraries would first finish their queued
+    compile jobs, and the compilers did not receive the signal."""
+    for pid in list(_descendants_of(os.getpid())):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     for stream in (sys.stdout, sys.stderr):
@@ -166,15 +166,15 @@ def end_at_once() -> NoReturn:
     os._exit(0)
 
 
-def _started_by(pid: int) -> Iterator[int]:
+def _descendants_of(pid: int) -> Iterator[int]:
     for child in children_of(pid):
         yield child
-        yield from _started_by(child)
+        yield from _descendants_of(child)
 
 
 def children_of(pid: int) -> Iterator[int]:
-    """The processes that a process started itself and that are still there."""
-    # Processes and threads may end while they are looked at.
+    """The child processes of `pid` that are still running."""
+    # Processes and threads may end during the scan.
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Whether a recipe says which weights its training starts from, and how output files record them."""
+"""Check that a recipe states which weights its training starts from, and record them in exported files."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ _FINE_TUNING = {
 
 
 def check_weights_are_chosen(recipe: Recipe) -> None:
-    """Refuse training that would start from random numbers because nothing sets the weights."""
+    """Refuse training that would start from random weights because the recipe does not choose any."""
     if is_chosen(recipe) or (reason := _reason_to_choose(recipe)) is None:
         return
     _refuse(recipe, f"{reason}; ")
 
 
 def check_encoders_are_chosen(recipe: Recipe) -> None:
-    """Refuse to precompute with an autoencoder and text encoders of random numbers that no setting names."""
+    """Refuse to precompute with randomly initialized encoders that the recipe does not ask for."""
     if not is_chosen(recipe):
-        _refuse(recipe, "random encoders would make latents and embeddings that mean nothing; ")
+        _refuse(recipe, "random encoders would produce meaningless latents and embeddings; ")
 
 
 def is_chosen(recipe: Recipe) -> bool:
-    """Whether a recipe file or an override sets `model.weights`, or `model.base` names random numbers."""
+    """Whether a recipe file or an override sets `model.weights`, or `model.base` names a random model."""
     return "weights" in recipe.model.model_fields_set or recipe.model.base.startswith(RANDOM_MODEL)
 
 
 def random_weights_note(recipe: Recipe) -> str:
-    """One line to show where a run starts from random numbers."""
+    """The warning for a run that starts from random weights."""
     frozen = {
         "lora": "the model beside the LoRA too, so that it fits no other model",
         "textual_inversion": "the model beside the word too, so that it fits no other model",
@@ -48,7 +48,7 @@ def random_weights_note(recipe: Recipe) -> str:
 
 
 def weights_metadata(recipe: Recipe, identity: ModelIdentity) -> dict[str, str]:
-    """For the header of an exported file: which weights the training started from."""
+    """Metadata for the header of an exported file: the weights that the training started from."""
     return {
         "calotype.base": identity.reference,
         "calotype.base_weights": "random" if identity.random else recipe.model.weights,
@@ -59,18 +59,18 @@ def weights_metadata(recipe: Recipe, identity: ModelIdentity) -> dict[str, str]:
 def _reason_to_choose(recipe: Recipe) -> str | None:
     kind, data = recipe.model.train, recipe.data.kind
     if kind in _FINE_TUNING:
-        return f"training {_FINE_TUNING[kind]} on random numbers makes nothing of use"
+        return f"training {_FINE_TUNING[kind]} on random weights produces nothing useful"
     if data in SYNTHETIC_KINDS or (kind == "unet" and data in PRECOMPUTED_FORMATS):
         return None
     if kind == "vae":
-        return "an autoencoder of random numbers is trained from scratch only on purpose"
-    return f"data.kind={data} would be encoded by an autoencoder and text encoders of random numbers"
+        return "an autoencoder should start from random weights only on purpose"
+    return f"data.kind={data} would be encoded by an autoencoder and text encoders with random weights"
 
 
 def _refuse(recipe: Recipe, reason: str) -> None:
     base = recipe.model.base
     fix = (
         f"set model.weights=pretrained for the weights of model.base={base} (a catalog name, hub id, folder "
-        f"or file: model.base=/path/to/model.safetensors), or model.weights=random to use random numbers"
+        f"or file: model.base=/path/to/model.safetensors), or model.weights=random to use random weights"
     )
     raise RequestError([Problem("model.weights", f"is not set, and {reason}{fix}")])

@@ -1,4 +1,4 @@
-"""Steps by the clock: how long, how fast, in how much memory. Knows nothing of records and failures."""
+"""Time training steps: seconds, throughput, memory and energy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from calotype.train.trainer import Trainer
 
 @dataclass(frozen=True)
 class Timed:
-    """What the clocks said."""
+    """The measured times of a benchmark window."""
 
     seconds: float
     host_step_s: list[float]
@@ -32,33 +32,33 @@ class Timed:
     energy_j: float | None = None
 
 
-def timed(loop: Trainer, feed: DataLoader, steps: int, progress: Progress) -> Timed:
-    """Train for so many steps by the clock, from one synchronisation of the device to another."""
-    on_gpu = loop.process.device.type == "cuda"
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)] if on_gpu else []
+def timed(trainer: Trainer, dataloader: DataLoader, steps: int, progress: Progress) -> Timed:
+    """Train for `steps` steps and time them, from one device synchronization to another."""
+    on_gpu = trainer.process.device.type == "cuda"
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)] if on_gpu else []
     losses: list[float | None] = []
     host: list[float] = []
-    loop.process.barrier()
-    joules = _energy_meter(loop.process)
-    _synchronize(loop.process)
-    drawn = joules()
+    trainer.process.barrier()
+    read_joules = _energy_meter(trainer.process)
+    _synchronize(trainer.process)
+    joules_at_start = read_joules()
     started = last = time.perf_counter()
     if on_gpu:
-        marks[0].record()
+        events[0].record()
     for index in range(steps):
-        loss = loop.train_step(feed).loss
+        loss = trainer.train_step(dataloader).loss
         if on_gpu:
-            marks[index + 1].record()
+            events[index + 1].record()
         now = time.perf_counter()
         host.append(now - last)
         last = now
         losses.append(loss if math.isfinite(loss) else None)
         progress.advance()
-    _synchronize(loop.process)
+    _synchronize(trainer.process)
     seconds = time.perf_counter() - started
-    drawn_at_last = joules()
-    energy_j = None if drawn is None or drawn_at_last is None else drawn_at_last - drawn
-    device = [a.elapsed_time(b) / 1000 for a, b in pairwise(marks)] if on_gpu else None
+    joules_at_end = read_joules()
+    energy_j = None if joules_at_start is None or joules_at_end is None else joules_at_end - joules_at_start
+    device = [a.elapsed_time(b) / 1000 for a, b in pairwise(events)] if on_gpu else None
     return Timed(seconds, host, device, losses, energy_j)
 
 
@@ -74,7 +74,7 @@ def _synchronize(process: Rank) -> None:
 
 
 def window_of(timed: Timed, recipe: Recipe, tflop: float | None, ceiling: float | None) -> Window:
-    """The speeds that follow; `tflop` is the work of one sample, `ceiling` the most TFLOP/s there are."""
+    """The resulting speeds; `tflop` is the work of one sample, `ceiling` the peak TFLOP/s of a device."""
     samples = recipe.model.global_batch_size * len(timed.losses)
     speed = samples / timed.seconds
     each = speed / recipe.num_processes
@@ -95,7 +95,7 @@ def window_of(timed: Timed, recipe: Recipe, tflop: float | None, ceiling: float 
 
 
 def own_memory(process: Rank) -> list[DeviceMemory]:
-    """Of this process's device; nothing on the CPU."""
+    """The memory of this rank's device; nothing on the CPU."""
     device = process.device
     if device.type != "cuda":
         return []
@@ -109,7 +109,7 @@ def own_memory(process: Rank) -> list[DeviceMemory]:
 
 
 def all_memory(process: Rank) -> list[DeviceMemory]:
-    """Of every device of the run; all processes ask together."""
+    """The memory of every device of the run; all ranks call it together."""
     if process.world_size == 1:
         return own_memory(process)
     gathered: list[Any] = [None] * process.world_size

@@ -1,4 +1,4 @@
-"""A whole training run, from a recipe to its last checkpoint. Puts the other files of this room together."""
+"""Run a whole training from a recipe to its last checkpoint: build the parts, resume, train and save."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ class Outcome:
     random_weights: bool = False
     """Whether the model started from random numbers."""
     begun: bool = True
-    """False if it was stopped before its first step was over; the same command goes on from `step`."""
+    """False if a stop signal ended the run within its first step; the same command resumes from `step`."""
 
 
 def run_folder(recipe: Recipe) -> Path:
-    """Where the run keeps everything it writes."""
+    """The folder that holds all output of the run."""
     return Path(recipe.checkpoint.folder.replace("{name}", recipe.name))
 
 
@@ -76,13 +76,13 @@ def train(
     device: torch.device | None = None,
     progress: Progress | None = None,
     models: Path | None = None,
-    extra_watchers: tuple[Callback, ...] = (),
+    extra_callbacks: tuple[Callback, ...] = (),
     owns_process: bool = False,
 ) -> Outcome:
-    """Train until the recipe's last step or a request to stop; either way the last step is on disk.
+    """Train until the recipe's last step or a stop signal; in both cases the last step is saved.
 
-    Told to stop before its first step, it ends at once. `owns_process` lets it end the whole process where
-    nothing else would (see `TrainingStop`).
+    A stop signal before the end of the first step ends the run at once. With `owns_process` the run may end
+    the whole process where nothing else would end it (see `TrainingStop`).
     """
     check_weights_are_chosen(recipe)
     recipe, stop = apply_elastic_world_size(recipe), TrainingStop(owns_process=owns_process)
@@ -90,9 +90,9 @@ def train(
         with stop:
             stop.exit_if_requested()
             with init_process_group(recipe, device) as process, explain_out_of_memory(recipe, process):
-                return _train(recipe, process, stop, progress, models, extra_watchers)
+                return _train(recipe, process, stop, progress, models, extra_callbacks)
     except (StoppedBeforeFirstStep, RanksLostError):
-        # Peers are told to stop as well, and may be gone before this one is.
+        # Peers receive the stop signal too and may be gone before this process ends.
         if not stop.in_first_step:
             raise
         return _not_begun(recipe)
@@ -104,69 +104,74 @@ def _train(
     stop: TrainingStop,
     progress: Progress | None,
     models: Path | None,
-    extra_watchers: tuple[Callback, ...],
+    extra_callbacks: tuple[Callback, ...],
 ) -> Outcome:
     folder = run_folder(recipe)
     check_place(recipe.data)
-    with ExitStack() as open_things:
+    with ExitStack() as exit_stack:
         ranks = separate_ranks(SAVES_TAKE * recipe.trainer.peer_timeout_s)
-        store = open_things.enter_context(
+        store = exit_stack.enter_context(
             CheckpointManager(
                 folder / "checkpoints", recipe.checkpoint.keep_last, recipe.checkpoint.keep_best
             )
         )
         if process.is_first:
             store.claim()
-        # Nobody looks for checkpoints while the first still sweeps up what a killed run left behind.
+        # No rank searches for checkpoints while the first one still removes the leftovers of a killed run.
         ranks.barrier()
         watched = progress if progress and process.is_first else Silent()
         model = load_training_model(recipe, process.device, watched, models)
         if model.identity.random and process.is_first:
             _log.warning("%s", random_weights_note(recipe))
-        readings = _readings(recipe, model, process)
-        subject = build_task(model, recipe)
-        loop = Trainer(subject, recipe, process)
-        judge = BestMetric(recipe, readings)
-        identity = _resume(loop, judge, store, ranks, recipe)
-        if process.is_first and loop.step < recipe.trainer.max_steps:
-            # Now, not after the thousand steps until the first checkpoint.
-            check_free_space(store.folder, loop.least_bytes())
-        feed = open_things.enter_context(
-            build_training_dataloader(model, recipe, process, samples_seen=loop.samples, progress=watched)
+        run_metrics = _run_metrics(recipe, model, process)
+        task = build_task(model, recipe)
+        trainer = Trainer(task, recipe, process)
+        best_metric = BestMetric(recipe, run_metrics)
+        identity = _resume(trainer, best_metric, store, ranks, recipe)
+        if process.is_first and trainer.step < recipe.trainer.max_steps:
+            # Check now rather than a thousand steps later, at the first checkpoint.
+            check_free_space(store.folder, trainer.least_bytes())
+        dataloader = exit_stack.enter_context(
+            build_training_dataloader(model, recipe, process, samples_seen=trainer.samples, progress=watched)
         )
-        _same_data(identity, feed.facts.identity)
-        subject.use_empty_text(feed.facts.empty_text)
-        saver = open_things.enter_context(
+        _check_same_data(identity, dataloader.facts.identity)
+        task.use_empty_text(dataloader.facts.empty_text)
+        saver = exit_stack.enter_context(
             BackgroundSaver(store, rank=ranks.rank, world_size=ranks.world_size, barrier=ranks.barrier)
         )
-        resumed_step = loop.step if identity else None
-        checkpoints = _Checkpoints(saver, recipe, judge, feed.facts.identity, resumed_step)
-        watchers: list[Callback] = [
+        resumed_step = trainer.step if identity else None
+        checkpoints = _Checkpoints(saver, recipe, best_metric, dataloader.facts.identity, resumed_step)
+        callbacks: list[Callback] = [
             stop,
-            judge,
-            *_validation(recipe, loop, requirements_of(model, recipe), readings),
+            best_metric,
+            *_validation(recipe, trainer, requirements_of(model, recipe), run_metrics),
         ]
-        watchers += _onlookers(recipe, folder, loop, stop, open_things)
+        callbacks += _rank_callbacks(recipe, folder, trainer, stop, exit_stack)
         if process.is_first:
-            watchers += _watchers(recipe, folder, loop, watched, open_things, readings)
-        unreadable = BadSampleCallback(feed, folder, process.rank)
-        # Also of a run that fails, perhaps because they are too many.
-        open_things.callback(unreadable.keep)
-        watchers += [unreadable, *extra_watchers, checkpoints]
+            callbacks += _first_rank_callbacks(recipe, folder, trainer, watched, exit_stack, run_metrics)
+        unreadable = BadSampleCallback(dataloader, folder, process.rank)
+        # The file is also written for a run that fails, perhaps because too many samples are unreadable.
+        exit_stack.callback(unreadable.write_new)
+        callbacks += [unreadable, *extra_callbacks, checkpoints]
         try:
-            loop.run(feed, watchers, lambda: process.any(stop.requested))
+            trainer.run(dataloader, callbacks, lambda: process.any(stop.requested))
         except (CalotypeError, OSError, torch.OutOfMemoryError) as error:
-            # Saving takes all ranks. All saw the same numbers; of anything else only this one knows.
+            # Saving needs all ranks. A non-finite number is seen by all of them, any other error by this one.
             if isinstance(error, NonFiniteError) or process.world_size == 1:
-                checkpoints.after_failure(loop)
+                checkpoints.after_failure(trainer)
             raise
-        checkpoints.last(loop)
-        finished = loop.step >= recipe.trainer.max_steps
-        left_out = tuple(process.gathered(feed.report().names))
+        checkpoints.last(trainer)
+        finished = trainer.step >= recipe.trainer.max_steps
+        left_out = tuple(process.gathered(dataloader.report().names))
         if not finished and not stop.requested and is_under_torchrun():
-            raise peers_stopped(loop.step, process.rank, process.world_size)
+            raise peers_stopped(trainer.step, process.rank, process.world_size)
         return Outcome(
-            loop.step, loop.samples, not finished, folder, left_out, random_weights=model.identity.random
+            trainer.step,
+            trainer.samples,
+            not finished,
+            folder,
+            left_out,
+            random_weights=model.identity.random,
         )
 
 
@@ -177,118 +182,125 @@ def _not_begun(recipe: Recipe) -> Outcome:
 
 
 class _Checkpoints:
-    """Saves every so many steps, and once more at the end if the last step is not on disk yet."""
+    """Saves every `every_steps` steps, and at the end if the last step is not on disk yet."""
 
     def __init__(
         self,
         saver: BackgroundSaver,
         recipe: Recipe,
-        judge: BestMetric,
+        best_metric: BestMetric,
         data_identity: str,
         resumed_step: int | None,
     ) -> None:
-        self._saver, self._part, self._judge = saver, recipe.checkpoint, judge
+        self._saver, self._part, self._best_metric = saver, recipe.checkpoint, best_metric
         self._identity = data_identity
         self._resumed_step = resumed_step
 
-    def after_step(self, news: StepMetrics, loop: Trainer) -> None:
-        if news.step % self._part.every_steps == 0:
+    def after_step(self, step_metrics: StepMetrics, trainer: Trainer) -> None:
+        if step_metrics.step % self._part.every_steps == 0:
             save = self._saver.save if self._part.asynchronous else self._saver.save_now
-            judge = self._judge
-            metric, name = judge.metric(news.step), judge.metric_name
-            save(news.step, self._state(loop), {}, metric=metric, metric_name=name)
+            best_metric = self._best_metric
+            metric, name = best_metric.metric(step_metrics.step), best_metric.metric_name
+            save(step_metrics.step, self._state(trainer), {}, metric=metric, metric_name=name)
 
-    def last(self, loop: Trainer) -> None:
-        # A save that failed is no reason to lose what was learned since: the disk may have room again.
+    def last(self, trainer: Trainer) -> None:
+        # A failed save is no reason to lose the steps since then: the disk may have room again.
         self._saver.settle()
-        is_saved = loop.step in (self._saver.saved_step, self._resumed_step)
-        # Asked of all, because saving takes all and one alone may have failed.
-        if loop.process.any(not is_saved):
-            judge = self._judge
-            metric, name = judge.metric(loop.step), judge.metric_name
-            self._saver.save_now(loop.step, self._state(loop), {}, metric=metric, metric_name=name)
+        is_saved = trainer.step in (self._saver.saved_step, self._resumed_step)
+        # All ranks decide together, because saving needs all of them and the save of a single one may fail.
+        if trainer.process.any(not is_saved):
+            best_metric = self._best_metric
+            metric, name = best_metric.metric(trainer.step), best_metric.metric_name
+            self._saver.save_now(trainer.step, self._state(trainer), {}, metric=metric, metric_name=name)
 
-    def after_failure(self, loop: Trainer) -> None:
-        """What was learned before it, if it is whole; where that fails too, the first error says more."""
-        if loop.step and loop.is_whole:
+    def after_failure(self, trainer: Trainer) -> None:
+        """Save the last consistent state. If that fails too, it is only logged: the first error says more."""
+        if trainer.step and trainer.is_consistent:
             try:
-                self.last(loop)
+                self.last(trainer)
             except (CalotypeError, OSError, torch.OutOfMemoryError) as error:
-                _log.warning("step %d could not be saved either: %s", loop.step, error)
+                _log.warning("step %d could not be saved either: %s", trainer.step, error)
 
-    def _state(self, loop: Trainer) -> dict[str, Any] | None:
-        # All ask, because gathering split weights takes all; the first one's answer counts.
-        state = {**loop.state(), "data_identity": self._identity, "judged": self._judge.state()}
-        state["origin"] = origin_of(loop.subject.model, loop.recipe)
-        return state if loop.process.is_first else None
+    def _state(self, trainer: Trainer) -> dict[str, Any] | None:
+        # Every rank builds the state, because gathering sharded weights needs all; only the first's counts.
+        state = {**trainer.state(), "data_identity": self._identity, "judged": self._best_metric.state()}
+        state["origin"] = origin_of(trainer.subject.model, trainer.recipe)
+        return state if trainer.process.is_first else None
 
 
-def _readings(recipe: Recipe, model: Model, process: Rank) -> Metrics:
-    # Before there is an optimizer, while the device has room.
+def _run_metrics(recipe: Recipe, model: Model, process: Rank) -> Metrics:
+    # The peak is measured before the optimizer exists, while the device has free memory.
     speed = most_samples_per_s(recipe, model.architecture, process.device) if process.is_first else None
     return Metrics(speed, every_steps=recipe.trainer.log_every_steps)
 
 
-def _validation(recipe: Recipe, loop: Trainer, needs: DataRequirements, readings: Metrics) -> list[Callback]:
+def _validation(
+    recipe: Recipe, trainer: Trainer, needs: DataRequirements, run_metrics: Metrics
+) -> list[Callback]:
     if recipe.validation.data is None:
         return []
-    validation = Validation(recipe, recipe.validation.data, needs, readings)
-    validation.check(loop)
+    validation = Validation(recipe, recipe.validation.data, needs, run_metrics)
+    validation.check(trainer)
     return [validation]
 
 
 def _resume(
-    loop: Trainer, judge: BestMetric, store: CheckpointManager, ranks: Ranks, recipe: Recipe
+    trainer: Trainer, best_metric: BestMetric, store: CheckpointManager, ranks: Ranks, recipe: Recipe
 ) -> str | None:
-    """Go on from the newest complete checkpoint; the answer is the identity of the data it was made with."""
+    """Resume from the newest complete checkpoint; returns the identity of the data it was saved with."""
     if not recipe.checkpoint.resume:
         return None
-    found = store.load_newest(ranks.rank, ranks.lowest)
-    if found is None:
+    loaded = store.load_newest(ranks.rank, ranks.lowest)
+    if loaded is None:
         return None
-    refuse_other(found.shared, loop.subject.parameters(), loop.subject.model, recipe)
-    loop.load_state(found.shared)
-    if "judged" in found.shared:
-        judge.load_state(found.shared["judged"])
-    return str(found.shared["data_identity"])
+    refuse_other(loaded.shared, trainer.subject.parameters(), trainer.subject.model, recipe)
+    trainer.load_state(loaded.shared)
+    if "judged" in loaded.shared:
+        best_metric.load_state(loaded.shared["judged"])
+    return str(loaded.shared["data_identity"])
 
 
-def _same_data(saved: str | None, now: str) -> None:
+def _check_same_data(saved: str | None, now: str) -> None:
     if saved is not None and saved != now:
-        rule = "the list of samples has changed since the checkpoint, so its place in it means nothing now"
+        rule = "the list of samples has changed since the checkpoint, so its position in the data is invalid"
         raise RequestError(
             [Problem("data", f"{rule}; use another checkpoint.folder, or checkpoint.resume=false")]
         )
 
 
-def _onlookers(
-    recipe: Recipe, folder: Path, loop: Trainer, stop: TrainingStop, open_things: ExitStack
+def _rank_callbacks(
+    recipe: Recipe, folder: Path, trainer: Trainer, stop: TrainingStop, exit_stack: ExitStack
 ) -> list[Callback]:
-    """Those that every process may have."""
-    watchers: list[Callback] = []
-    if recipe.profile.enabled and loop.process.rank in recipe.profile.ranks:
-        window = ProfileWindow(recipe.profile, folder, loop.process.rank, loop.step + 1)
-        watchers.append(open_things.enter_context(window))
+    """The callbacks that any rank may have."""
+    callbacks: list[Callback] = []
+    if recipe.profile.enabled and trainer.process.rank in recipe.profile.ranks:
+        window = ProfileWindow(recipe.profile, folder, trainer.process.rank, trainer.step + 1)
+        callbacks.append(exit_stack.enter_context(window))
     if not recipe.logging.sample_every_steps:
-        return watchers
+        return callbacks
     if recipe.model.train == "vae":
-        return [*watchers, Reconstructions(recipe, folder / "samples")]
-    return [*watchers, SampleImages(recipe, folder / "samples", loop.subject, lambda: stop.requested)]
+        return [*callbacks, Reconstructions(recipe, folder / "samples")]
+    return [*callbacks, SampleImages(recipe, folder / "samples", trainer.subject, lambda: stop.requested)]
 
 
-def _watchers(
-    recipe: Recipe, folder: Path, loop: Trainer, progress: Progress, open_things: ExitStack, readings: Metrics
+def _first_rank_callbacks(
+    recipe: Recipe,
+    folder: Path,
+    trainer: Trainer,
+    progress: Progress,
+    exit_stack: ExitStack,
+    run_metrics: Metrics,
 ) -> list[Callback]:
-    """Those of the first process, which write what all share."""
-    watchers: list[Callback] = []
-    metrics = MetricsFile(folder / "metrics.jsonl", loop.step + 1, readings)
-    open_things.callback(metrics.close)
+    """The callbacks of the first rank, which write the files of the whole run."""
+    callbacks: list[Callback] = []
+    metrics_file = MetricsFile(folder / "metrics.jsonl", trainer.step + 1, run_metrics)
+    exit_stack.callback(metrics_file.close)
     if recipe.logging.tensorboard:
-        board = TensorBoard(folder / "tensorboard", loop.step + 1, readings)
-        open_things.callback(board.close)
-        watchers.append(board)
+        board = TensorBoard(folder / "tensorboard", trainer.step + 1, run_metrics)
+        exit_stack.callback(board.close)
+        callbacks.append(board)
     if recipe.logging.wandb != "off":
-        logged = WandbRun(folder, recipe, readings)
-        open_things.callback(logged.close)
-        watchers.append(logged)
-    return [*watchers, metrics, ProgressBar(progress, recipe, loop.step, readings)]
+        wandb_run = WandbRun(folder, recipe, run_metrics)
+        exit_stack.callback(wandb_run.close)
+        callbacks.append(wandb_run)
+    return [*callbacks, metrics_file, ProgressBar(progress, recipe, trainer.step, run_metrics)]

@@ -1,7 +1,7 @@
-"""The training loop: steps, updates, averages, checkpoints, news. Knows nothing of what is trained.
+"""The training loop: gradient accumulation, optimizer updates, EMA, and the state that a checkpoint holds.
 
-Nothing in it draws random numbers or remembers a position in the data beyond one count, so a resumed run does
-what an uninterrupted one would have done.
+The trainer draws no random numbers and keeps no position in the data except one count, so a resumed run does
+exactly what an uninterrupted run does.
 """
 
 from __future__ import annotations
@@ -41,114 +41,114 @@ from calotype.train.optimizer import (
 )
 from calotype.train.tasks.base import LossFn, TrainTask
 
-_NAMES_SHOWN = 8
+_MAX_NAMES_SHOWN = 8
 
 
 class NonFiniteError(CalotypeError):
-    """The loss or the gradient stopped being a number; the loop is as it was before that step."""
+    """The loss or the gradient norm is not finite; the trainer's state is that of the step before."""
 
 
 @dataclass(frozen=True)
 class StepMetrics:
-    """What is known after one update."""
+    """The metrics of one update."""
 
     step: int
     loss: float
     gradient_norm: float
     learning_rate: float
     samples: int
-    """Seen so far, by all processes."""
+    """Seen so far, over all ranks."""
     samples_per_s: float
     skipped: bool
     memory_bytes: int
-    figures: Mapping[str, float]
-    """What the subject has to say beside the loss, the mean over all processes."""
+    task_metrics: Mapping[str, float]
+    """The task's own metrics besides the loss, averaged over all ranks."""
 
 
 class Callback(Protocol):
-    """Told of every update; decides what to keep, draw or save."""
+    """Runs after every update; logs, saves or samples."""
 
-    def after_step(self, news: StepMetrics, loop: Trainer) -> None: ...
+    def after_step(self, step_metrics: StepMetrics, trainer: Trainer) -> None: ...
 
 
 class Trainer:
-    """Everything that moves during training, and how to save and restore it."""
+    """All state that changes during training, with methods to save and restore it."""
 
-    def __init__(self, subject: TrainTask, recipe: Recipe, process: Rank) -> None:
-        self.subject, self.recipe, self.process = subject, recipe, process
-        # First of all: splitting the weights puts other parameters in the place of those that were there.
-        self._exchanging = wrap_ddp_or_fsdp(subject.network, recipe, process)
-        self._parameters = subject.parameters()
+    def __init__(self, task: TrainTask, recipe: Recipe, process: Rank) -> None:
+        self.subject, self.recipe, self.process = task, recipe, process
+        # This comes first: sharding the weights replaces the parameters.
+        self._wrapped_network = wrap_ddp_or_fsdp(task.network, recipe, process)
+        self._parameters = task.parameters()
         ordered = self._ordered()
         self.optimizer = build_optimizer(ordered, recipe.optimizer)
         self.ema = Ema([own_part(p) for p in ordered], recipe.ema) if recipe.model.use_ema else None
-        self.network = compiled(self._exchanging, recipe)
+        self.network = compiled(self._wrapped_network, recipe)
         scaled = recipe.model.precision == "fp16" and not recipe.model.low_precision_weights
         self.scaler = torch.amp.GradScaler(process.device.type, enabled=scaled)
-        self._decides_itself = can_decide_itself(self.optimizer) and not scaled
+        self._skips_on_device = can_decide_itself(self.optimizer) and not scaled
         self._one_pass = FusedOptimizer(self.optimizer, self.ema) if recipe.optimizer.one_pass else None
         self.step, self.samples, self.skips = 0, 0, 0
-        self.is_whole = True
-        """Whether all of it belongs to `step`; where a step fails on its way, nothing has moved yet."""
-        self._ahead: LossFn | None = None
-        self._aside = SideStream(process.device, wanted=recipe.model.encode_aside)
-        self._names: list[str] = []
-        # A replayed backward pass writes where it wrote before, so gradients that are summed need a place of
-        # their own. It costs a kernel for each of them, and a single micro-batch has nothing to sum.
-        self._keeps_gradients = recipe.model.cuda_graphs and recipe.accumulation > 1
-        if self._keeps_gradients:
+        self.is_consistent = True
+        """Whether all state belongs to `step`: a step that fails while this is true has changed nothing."""
+        self._prefetched: LossFn | None = None
+        self._side_stream = SideStream(process.device, wanted=recipe.model.encode_aside)
+        self._sample_names: list[str] = []
+        # A replayed backward pass writes to the same addresses again, so accumulated gradients need their
+        # own buffers. That costs one kernel for each gradient; a single micro-batch accumulates nothing.
+        self._keeps_grad_buffers = recipe.model.cuda_graphs and recipe.accumulation > 1
+        if self._keeps_grad_buffers:
             for parameter in ordered:
                 parameter.grad = torch.zeros_like(parameter)
 
-    def run(self, batches: Iterator[Batch], watchers: Sequence[Callback], stop: Callable[[], bool]) -> None:
-        """Train to the recipe's last step, or until `stop` says so between two steps."""
+    def run(self, batches: Iterator[Batch], callbacks: Sequence[Callback], stop: Callable[[], bool]) -> None:
+        """Train to the recipe's last step, or until `stop` returns true between two steps."""
         while self.step < self.recipe.trainer.max_steps and not stop():
-            news = self.train_step(batches)
-            for watcher in watchers:
-                watcher.after_step(news, self)
+            step_metrics = self.train_step(batches)
+            for callback in callbacks:
+                callback.after_step(step_metrics, self)
 
     def train_step(self, batches: Iterator[Batch]) -> StepMetrics:
         """One update from `accumulation` micro-batches."""
         started = time.perf_counter()
-        self.optimizer.zero_grad(set_to_none=not self._keeps_gradients)
+        self.optimizer.zero_grad(set_to_none=not self._keeps_grad_buffers)
         loss = self._accumulate(batches)
-        self._aside.fork()
-        names, self._names = self._names, []
+        self._side_stream.fork()
+        names, self._sample_names = self._sample_names, []
         sync_gradients_after(list(self._parameters.values()), self.recipe, self.process)
         self.scaler.unscale_(self.optimizer)
-        figures = self.subject.metrics()
-        means = [self.process.mean(number) for number in (loss, *figures.values())]
-        norm = self._norm()
+        task_metrics = self.subject.metrics()
+        means = [self.process.mean(number) for number in (loss, *task_metrics.values())]
+        norm = self._gradient_norm()
         if not self._one_pass:
-            nn.utils.clip_grads_with_norm_(self._parameters.values(), self._limit, norm)
+            nn.utils.clip_grads_with_norm_(self._parameters.values(), self._clip_norm, norm)
         numbers = torch.stack([means[0], norm.to(loss), *means[1:]])
-        self.is_whole = False
+        self.is_consistent = False
         self.samples += self.recipe.model.global_batch_size
         self.step += 1
-        # From the step alone: nothing to save, and a resumed run follows the recipe as it reads now.
+        # The rate depends on the step alone: nothing is saved, and a resumed run follows the current recipe.
         rate = learning_rate(self.recipe.optimizer, self.step, self.recipe.trainer.max_steps)
         set_learning_rate(self.optimizer, rate)
-        # The one place in a step where the host waits for the device. An optimizer that can leave the update
-        # out by itself is asked first, and the next micro-batch is prepared, so that the device has work
-        # while the host looks and goes on.
+        # This is the only place in a step where the host waits for the device. An optimizer that can skip the
+        # update on the device is launched first, and the next micro-batch is prepared, so that the device has
+        # work while the host reads the numbers.
         readback = Readback(numbers)
-        left_out = ~numbers[:2].isfinite().all()
+        skip_update = ~numbers[:2].isfinite().all()
         if self._one_pass:
-            self._one_pass.step(self.step, norm, self._limit, left_out)
-        elif self._decides_itself:
-            step_unless(self.optimizer, left_out)
+            self._one_pass.step(self.step, norm, self._clip_norm, skip_update)
+        elif self._skips_on_device:
+            step_unless(self.optimizer, skip_update)
         if self.step < self.recipe.trainer.max_steps:
-            self._ahead = self._prepared_ahead(batches)
-        total, size, *others = readback.wait()
+            self._prefetched = self._prefetch(batches)
+        total, size, *task_values = readback.wait()
         finite = math.isfinite(total) and math.isfinite(size)
         if not finite and not (math.isfinite(total) and self._scale_can_fall()):
-            self._leave_out(f"loss {total}, gradient norm {size}, learning rate {rate:g}", names)
-        elif not self._decides_itself:
+            self._handle_non_finite(f"loss {total}, gradient norm {size}, learning rate {rate:g}", names)
+        elif not self._skips_on_device:
             self.scaler.step(self.optimizer)
         self.scaler.update()
         if finite and self.ema:
             (self.ema.count if self._one_pass else self.ema.step)(self.step)
-        self.is_whole = True
+        self.is_consistent = True
         return StepMetrics(
             step=self.step,
             loss=total,
@@ -158,36 +158,36 @@ class Trainer:
             samples_per_s=self.recipe.model.global_batch_size / (time.perf_counter() - started),
             skipped=not finite,
             memory_bytes=_peak_memory(self.process.device),
-            figures=dict(zip(figures, others, strict=True)),
+            task_metrics=dict(zip(task_metrics, task_values, strict=True)),
         )
 
     def _accumulate(self, batches: Iterator[Batch]) -> Tensor:
         count = self.recipe.accumulation
         total = torch.zeros((), device=self.process.device)
-        self._aside.join()
+        self._side_stream.join()
         for index in range(count):
-            prepared, self._ahead = self._ahead or self._prepared(batches, index), None
+            prepared, self._prefetched = self._prefetched or self._prepare_batch(batches, index), None
             if self.recipe.model.cuda_graphs:
                 torch.compiler.cudagraph_mark_step_begin()
-            with no_gradient_sync(self._exchanging, last=index == count - 1):
+            with no_gradient_sync(self._wrapped_network, last=index == count - 1):
                 loss = prepared(self.network) / count
                 self.scaler.scale(loss).backward()
             total += loss.detach()
         return total
 
-    def _prepared(self, batches: Iterator[Batch], index: int) -> LossFn:
-        """The next update's micro-batch of that number."""
+    def _prepare_batch(self, batches: Iterator[Batch], index: int) -> LossFn:
+        """Prepare micro-batch `index` of the next update."""
         micro = self.recipe.model.micro_batch_size
         first = self.samples + (index * self.process.world_size + self.process.rank) * micro
         batch = next(batches).to(self.process.device, non_blocking=True)
-        self._names += batch.keys
+        self._sample_names += batch.keys
         return self.subject.prepare(batch, range(first, first + micro))
 
-    def _prepared_ahead(self, batches: Iterator[Batch]) -> LossFn:
-        """The next update's first micro-batch; what goes wrong with it is that update's to say."""
+    def _prefetch(self, batches: Iterator[Batch]) -> LossFn:
+        """Prepare the first micro-batch of the next update; an error is raised when that update uses it."""
         try:
-            with self._aside.use():
-                return self._prepared(batches, 0)
+            with self._side_stream.use():
+                return self._prepare_batch(batches, 0)
         except Exception as error:
             failure = error
 
@@ -197,56 +197,56 @@ class Trainer:
         return failed
 
     @property
-    def _limit(self) -> float:
-        """Of the gradient's norm."""
+    def _clip_norm(self) -> float:
+        """The limit of the gradient norm."""
         return self.recipe.optimizer.gradient_clip or math.inf
 
-    def _norm(self) -> Tensor:
+    def _gradient_norm(self) -> Tensor:
         norm = nn.utils.get_total_norm([p.grad for p in self._parameters.values() if p.grad is not None])
         return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
     def _scale_can_fall(self) -> bool:
-        """Whether gradients may only be out of range: the scaler leaves such updates out and halves itself.
+        """Whether gradients may overflow only because of the loss scale, which the scaler then halves.
 
-        Down to one there is something to halve. Below, it would go on for ever and nothing would be learned.
+        Above a scale of one the scaler can still halve it. Below, it would halve for ever and learn nothing.
         """
         return self.scaler.is_enabled() and self.scaler.get_scale() > 1
 
-    def _leave_out(self, numbers: str, names: Sequence[str]) -> None:
-        """Non-finite numbers never reach the weights: stop, or skip this update if the recipe allows it."""
+    def _handle_non_finite(self, numbers: str, names: Sequence[str]) -> None:
+        """Keep non-finite numbers out of the weights: stop, or skip this update if the recipe allows it."""
         trainer, step = self.recipe.trainer, self.step
         if trainer.on_non_finite == "skip" and self.skips < trainer.most_skips:
             self.skips += 1
             return
-        # What is saved now goes on with this step, by then perhaps with other settings.
+        # A checkpoint saved now resumes with this step, perhaps with other settings.
         self.step, self.samples = step - 1, self.samples - self.recipe.model.global_batch_size
-        self.is_whole = True
-        shown = ", ".join(names[:_NAMES_SHOWN]) + (", …" if len(names) > _NAMES_SHOWN else "")
+        self.is_consistent = True
+        shown = ", ".join(names[:_MAX_NAMES_SHOWN]) + (", …" if len(names) > _MAX_NAMES_SHOWN else "")
         what = f"step {step}: {numbers}" + (f", samples {shown}" if names else "")
         if trainer.on_non_finite == "skip":
-            why = f"{self.skips} updates were left out before, trainer.most_skips is {trainer.most_skips}"
+            why = f"{self.skips} updates were skipped before, trainer.most_skips is {trainer.most_skips}"
         else:
-            why = f"Set trainer.on_non_finite=skip to leave out up to {trainer.most_skips} updates"
+            why = f"Set trainer.on_non_finite=skip to skip up to {trainer.most_skips} updates"
         fix = "lower optimizer.learning_rate"
         if self.recipe.model.precision == "fp16":
             fix += ", or use model.precision=bf16"
         raise NonFiniteError(f"{what}. The weights are those of step {step - 1}. {why}, or {fix}")
 
     def least_bytes(self) -> int:
-        """What a checkpoint takes at least, also before there are any moments."""
+        """The lower bound of a checkpoint's size, valid also before the optimizer has any moments."""
         numbers = sum(p.numel() for p in self._parameters.values())
         weights = sum(p.numel() * p.element_size() for p in self._parameters.values())
         moments = 2 * numbers if self.recipe.optimizer.name == "adamw8bit" else 2 * weights
         return weights + moments + (4 * numbers if self.ema else 0)
 
     def averaged(self) -> AbstractContextManager[None]:
-        """The averaged weights in place of the live ones, where the run keeps any."""
+        """Use the averaged weights in place of the live ones, if the run keeps an average."""
         return self.ema.swapped_in() if self.ema else nullcontext()
 
     def state(self) -> dict[str, Any]:
-        """Everything a resumed run needs; all processes ask together, split weights come to the first whole.
+        """Everything that a resumed run needs. All ranks call it; the first one gets sharded weights whole.
 
-        The same whatever the strategy, so that a run can go on with another.
+        The state does not depend on the strategy, so a run can resume with another one.
         """
         first = self.process.is_first
         optimizer = self.optimizer.state_dict()
@@ -267,12 +267,12 @@ class Trainer:
     @torch.no_grad()
     def load_state(self, state: dict[str, Any]) -> None:
         self.step, self.samples, self.skips = state["step"], state["samples"], state["skips"]
-        self._ahead, self._names = None, []
+        self._prefetched, self._sample_names = None, []
         for name, parameter in self._parameters.items():
             parameter.copy_(split(state["parameters"][name], parameter))
         self._load_optimizer(state["optimizer"])
         if state["scaler"]:
-            # Empty where the run did not scale so far.
+            # The state is empty if the run has not scaled the loss so far.
             self.scaler.load_state_dict(state["scaler"])
         if self.ema and state["ema"]:
             pairs = zip(state["ema"]["averages"], self._ordered(), strict=True)
@@ -284,13 +284,13 @@ class Trainer:
         ordered = self._ordered()
         moments = {
             index: {
-                # Numbers of the whole parameter, such as how often it was updated, are everyone's.
+                # Scalars of the whole parameter, such as its update count, are the same on every rank.
                 name: split(v, ordered[index]) if isinstance(v, Tensor) and v.ndim else v
                 for name, v in values.items()
             }
             for index, values in state["state"].items()
         }
-        # Only the moments are the checkpoint's; how they are used, the recipe says as it reads now.
+        # Only the moments come from the checkpoint; the hyperparameters come from the current recipe.
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
 
@@ -301,7 +301,7 @@ class Trainer:
         return {**self.ema.state(), "averages": averages}
 
     def _ordered(self) -> list[nn.Parameter]:
-        """The name order fixes the optimizer's order, so that a checkpoint fits whatever built the module."""
+        """Parameters by name, so that the optimizer's order does not depend on how the module was built."""
         return [self._parameters[name] for name in sorted(self._parameters)]
 
 

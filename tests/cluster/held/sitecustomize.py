@@ -27,9 +27,9 @@ def _hold(held_step: int) -> None:
     StopSignal.__enter__ = noted  # type: ignore[method-assign, assignment]
     real = loggers.MetricsFile.after_step
 
-    def held(self: Any, news: Any, loop: Any) -> None:
-        real(self, news, loop)
-        while news.step == held_step and not stops[0].requested:
+    def held(self: Any, step_metrics: Any, trainer: Any) -> None:
+        real(self, step_metrics, trainer)
+        while step_metrics.step == held_step and not stops[0].requested:
             time.sleep(0.02)
 
     loggers.MetricsFile.after_step = held  # type: ignore[method-assign]

@@ -78,7 +78,7 @@ def small_feed(recipe: Recipe, loop: Trainer) -> Any:
 
 def trained(recipe: Recipe, *watchers: Any) -> Outcome:
     """A run in this process."""
-    return train(recipe, device=CPU, extra_watchers=watchers)
+    return train(recipe, device=CPU, extra_callbacks=watchers)
 
 
 def saved_state(recipe: Recipe) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def test_what_leaves_the_unet_as_it_is_cannot_teach_it_to_predict(
 ) -> None:
     own, other = own_and_other
     trained(small_recipe(base, tmp_path / "a", model__train="lora", objective__prediction_type=own))
-    with pytest.raises(RequestError, match=f"cannot be taught by a lora run: the model predicts '{own}'"):
+    with pytest.raises(RequestError, match=f"cannot be learned by a lora run: the model predicts '{own}'"):
         trained(small_recipe(base, tmp_path / "b", model__train="lora", objective__prediction_type=other))
 
 
@@ -133,7 +133,7 @@ def test_samples_that_cannot_be_read_are_named(
     recipe = tmp_path / "empty.yaml"
     recipe.write_text("{}", encoding="utf-8")
     chosen = settings(base, tmp_path / "run", data__kind="folder", data__path=pictures, trainer__max_steps=3)
-    reason = "the picture is no PNG, WebP or JPEG"
+    reason = "the image is not a PNG, WebP or JPEG"
     for _ in range(2):
         # The second one has all steps already, and nothing to add.
         assert run(["train", str(recipe), *arguments(chosen), "--device=cpu"]) == 0
@@ -146,7 +146,7 @@ def test_samples_that_cannot_be_read_are_named(
     assert [json.loads(line) for line in report.read_text().splitlines()] == [
         {"name": "p003.png", "reason": reason}
     ]
-    assert f"left out, since it cannot be read: p003.png: {reason}" in caplog.text
+    assert f"skipped a sample that cannot be read: p003.png: {reason}" in caplog.text
 
 
 def test_too_many_of_them_leave_their_names_behind(base: Path, tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_who_was_told_before_it_could_listen_begins_nothing(
 def test_waiting_where_no_signal_is_heard_is_given_up(base: Path, tmp_path: Path) -> None:
     ended = compiling("deep", "SIGTERM", 1, base, tmp_path)
     assert ended.returncode == 0, ended.stderr[-4000:]
-    assert "stopped before its first step was over" in ended.stderr
+    assert "stopped before the end of its first step" in ended.stderr
     assert trained(small_recipe(base, tmp_path / "run")).step == 4
 
 

@@ -200,7 +200,7 @@ def test_sample_pictures_show_the_word_that_is_learned(
     trained(small_recipe(base, tmp_path / "run", **WORD, **pictures, logging__sample_prompts=prompts))
     assert asked == ["a thingy_0 thingy_1", "thingy_0 thingy_1, red", "an apple"]
     other = small_recipe(base, tmp_path / "b", **pictures, logging__sample_prompts=["embedding:other"])
-    with pytest.raises(RequestError, match=r"'embedding:other' asks for a word from a file"):
+    with pytest.raises(RequestError, match=r"'embedding:other' uses an embedding from a file"):
         trained(other)
 
 
@@ -223,7 +223,7 @@ def test_dropped_captions_are_the_empty_one(base: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("targets", "rule"),
     [
-        (["to_query"], r"\['to_query'\]: no layer's name ends so; the usual are \[to_q,"),
+        (["to_query"], r"\['to_query'\]: no layer name ends with it; the usual are \[to_q,"),
         (["to_q", "norm1"], "neither linear nor a convolution"),
         ([], "at least 1 item"),
     ],

@@ -92,7 +92,7 @@ def test_skipping_leaves_out_so_many_updates_and_then_stops(base: Path, tmp_path
     assert not loop.train_step(batches).skipped
     before = kept(loop)
     with pytest.raises(
-        NonFiniteError, match=r"step 5.*2 updates were left out before, trainer\.most_skips is 2"
+        NonFiniteError, match=r"step 5.*2 updates were skipped before, trainer\.most_skips is 2"
     ):
         loop.train_step(batches)
     assert_same(kept(loop), before)
@@ -216,7 +216,7 @@ def test_a_disk_that_is_too_small_is_told_before_the_first_step(
     assert 0.8 * written < least < written
     free = shutil.disk_usage(tmp_path)._replace(free=least - 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
-    with pytest.raises(NoDiskSpaceError, match="too little room"):
+    with pytest.raises(NoDiskSpaceError, match="too little free space"):
         trained(small_recipe(base, tmp_path / "other"))
     assert not (tmp_path / "other" / "metrics.jsonl").exists()
 

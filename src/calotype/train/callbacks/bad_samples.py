@@ -1,4 +1,4 @@
-"""A file of the samples a run could not read, each as soon as it is met. Knows nothing of why."""
+"""Write a file of the samples that a run could not read, as soon as each is found."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from calotype.train.trainer import StepMetrics, Trainer
 
 
 class BadSampleCallback:
-    """Appends names and reasons to `unreadable-rankN.jsonl`; one that earlier starts met is there already."""
+    """Appends names and reasons to `unreadable-rankN.jsonl`, except those that earlier starts wrote."""
 
-    def __init__(self, feed: DataLoader, folder: Path, rank: int) -> None:
-        self._feed, self._file = feed, folder / f"unreadable-rank{rank}.jsonl"
-        self._num_kept = 0
+    def __init__(self, dataloader: DataLoader, folder: Path, rank: int) -> None:
+        self._dataloader, self._file = dataloader, folder / f"unreadable-rank{rank}.jsonl"
+        self._num_written = 0
 
-    def after_step(self, news: StepMetrics, loop: Trainer) -> None:
-        del news, loop
-        self.keep()
+    def after_step(self, step_metrics: StepMetrics, trainer: Trainer) -> None:
+        del step_metrics, trainer
+        self.write_new()
 
-    def keep(self) -> None:
-        """Write what is not written yet."""
-        found = self._feed.report().unreadable
-        if len(found) == self._num_kept:
+    def write_new(self) -> None:
+        """Write the samples that are not written yet."""
+        unreadable = self._dataloader.report().unreadable
+        if len(unreadable) == self._num_written:
             return
         known = self._file.read_text(encoding="utf-8").splitlines() if self._file.exists() else []
-        lines = [json.dumps(asdict(sample)) for sample in found[self._num_kept :]]
+        lines = [json.dumps(asdict(sample)) for sample in unreadable[self._num_written :]]
         with self._file.open("a", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in lines if line not in known)
-        self._num_kept = len(found)
+        self._num_written = len(unreadable)

@@ -1,6 +1,6 @@
-"""Who watches a run: lines of JSON, a progress bar, TensorBoard. Weights & Biases has its own file.
+"""Loggers of a run: a JSON-lines file, a progress bar and TensorBoard. Weights & Biases has its own file.
 
-Only the first process writes what all share. Knows nothing of the update itself.
+Only the first rank writes what concerns the whole run.
 """
 
 from __future__ import annotations
@@ -20,21 +20,23 @@ from calotype.train.trainer import StepMetrics, Trainer
 
 
 class MetricsFile:
-    """One JSON object a line; steps that a resumed run repeats are dropped first, so none is there twice."""
+    """One JSON object per line; lines of steps that a resumed run repeats are removed first."""
 
-    def __init__(self, path: Path, first_step: int, readings: Metrics) -> None:
-        kept = _lines_before(path, first_step)
-        # Whole or not at all: a run that is killed while it starts keeps the lines it had.
+    def __init__(self, path: Path, first_step: int, run_metrics: Metrics) -> None:
+        lines = _lines_before(path, first_step)
+        # Atomic: a run that is killed while it starts keeps its earlier lines.
         with atomic_write(path, "w") as file:
-            file.writelines(kept)
+            file.writelines(lines)
         self._file: IO[str] = path.open("a", encoding="utf-8")
-        self._readings = readings
+        self._run_metrics = run_metrics
 
-    def after_step(self, news: StepMetrics, loop: Trainer) -> None:
-        del loop
-        if self._readings.wanted(news):
-            # JSON has no word for what is not finite.
-            values = {k: v if math.isfinite(v) else None for k, v in self._readings.of(news).items()}
+    def after_step(self, step_metrics: StepMetrics, trainer: Trainer) -> None:
+        del trainer
+        if self._run_metrics.wanted(step_metrics):
+            # JSON cannot represent non-finite numbers.
+            values = {
+                k: v if math.isfinite(v) else None for k, v in self._run_metrics.of(step_metrics).items()
+            }
             self._file.write(json.dumps(values) + "\n")
             self._file.flush()
 
@@ -45,33 +47,33 @@ class MetricsFile:
 def _lines_before(path: Path, first_step: int) -> list[str]:
     if not path.is_file():
         return []
-    kept = []
+    lines = []
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
             step = json.loads(line)["step"]
         except (ValueError, KeyError, TypeError):
             continue  # the last line of a killed run may be cut off
         if step < first_step:
-            kept.append(f"{line}\n")
-    return kept
+            lines.append(f"{line}\n")
+    return lines
 
 
 class ProgressBar:
-    """Loss, speed, memory and MFU beside the bar; with the rest of it they fit into 100 columns."""
+    """Shows loss, speed, memory and MFU beside the bar; the whole line fits into 100 columns."""
 
-    def __init__(self, progress: Progress, recipe: Recipe, first_step: int, readings: Metrics) -> None:
-        self._progress, self._readings = progress, readings
+    def __init__(self, progress: Progress, recipe: Recipe, first_step: int, run_metrics: Metrics) -> None:
+        self._progress, self._run_metrics = progress, run_metrics
         progress.start(recipe.name, recipe.trainer.max_steps)
         progress.advance(first_step)
 
-    def after_step(self, news: StepMetrics, loop: Trainer) -> None:
-        values = self._readings.of(news)
-        speed = f"{news.samples_per_s:.1f} samples/s"
-        if loop.process.world_size > 1:
-            speed += f" ({news.samples_per_s / loop.process.world_size:.1f} each)"
-        parts = [f"loss {news.loss:.4f}", speed]
-        if news.memory_bytes:
-            parts.append(f"{news.memory_bytes / 2**30:.0f} GiB")
+    def after_step(self, step_metrics: StepMetrics, trainer: Trainer) -> None:
+        values = self._run_metrics.of(step_metrics)
+        speed = f"{step_metrics.samples_per_s:.1f} samples/s"
+        if trainer.process.world_size > 1:
+            speed += f" ({step_metrics.samples_per_s / trainer.process.world_size:.1f} each)"
+        parts = [f"loss {step_metrics.loss:.4f}", speed]
+        if step_metrics.memory_bytes:
+            parts.append(f"{step_metrics.memory_bytes / 2**30:.0f} GiB")
         if "mfu" in values:
             parts.append(f"MFU {values['mfu']:.0%}")
         self._progress.describe("  ".join(parts))
@@ -79,21 +81,21 @@ class ProgressBar:
 
 
 class TensorBoard:
-    """Scalars for TensorBoard, if it is installed; of steps that a resumed run repeats the last count."""
+    """Scalars for TensorBoard, if installed; for steps that a resumed run repeats, the last value counts."""
 
-    def __init__(self, folder: Path, first_step: int, readings: Metrics) -> None:
+    def __init__(self, folder: Path, first_step: int, run_metrics: Metrics) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra
         except ImportError:
             raise MissingExtraError("tensorboard", "train", "logging.tensorboard=true") from None
         self._writer: Any = SummaryWriter(str(folder), purge_step=first_step)
-        self._readings = readings
+        self._run_metrics = run_metrics
 
-    def after_step(self, news: StepMetrics, loop: Trainer) -> None:
-        del loop
-        if self._readings.wanted(news):
-            for name, value in shown_values(self._readings.of(news)).items():
-                self._writer.add_scalar(name, value, news.step)
+    def after_step(self, step_metrics: StepMetrics, trainer: Trainer) -> None:
+        del trainer
+        if self._run_metrics.wanted(step_metrics):
+            for name, value in shown_values(self._run_metrics.of(step_metrics)).items():
+                self._writer.add_scalar(name, value, step_metrics.step)
 
     def close(self) -> None:
         self._writer.close()
@@ -103,5 +105,5 @@ _COUNTS = ("step", "samples", "skipped")
 
 
 def shown_values(values: Mapping[str, float]) -> dict[str, float]:
-    """Those of a step's numbers that are worth a curve."""
+    """The metrics of a step that are worth a curve."""
     return {name: value for name, value in values.items() if name not in _COUNTS}

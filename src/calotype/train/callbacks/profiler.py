@@ -1,6 +1,6 @@
-"""A window of steps to look into: marks for nsys where it started the run, else a trace of torch's own.
+"""Profile a window of steps: NVTX ranges if nsys started the run, else a trace of torch's profiler.
 
-`nsys profile --capture-range=cudaProfilerApi` records exactly the window. Knows nothing of what a step does.
+`nsys profile --capture-range=cudaProfilerApi` records exactly the window.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from calotype.train.trainer import StepMetrics, Trainer
 _log = logging.getLogger(__name__)
 
 NSYS_VARIABLE = "NSYS_PROFILING_SESSION_ID"
-"""What nsys sets in the programs it starts."""
+"""An environment variable that nsys sets in the programs it starts."""
 
 
 class ProfileWindow:
-    """Starts after the step before `start_step` and ends after `end_step`; resumed in between, at once."""
+    """Starts before `start_step` and ends after `end_step`; a run resumed in between starts at once."""
 
     def __init__(self, part: ProfileConfig, folder: Path, rank: int, first_step: int) -> None:
         self._part, self._rank, self._folder, self._first_step = part, rank, folder, first_step
-        # Torch has one profiler at a time: either it marks ranges for nsys, or it records by itself.
-        self._for_nsys = NSYS_VARIABLE in os.environ
+        # torch runs one profiler at a time: either it emits ranges for nsys, or it records itself.
+        self._under_nsys = NSYS_VARIABLE in os.environ
         self._profiler: Any = None
 
     def __enter__(self) -> Self:
@@ -44,17 +44,17 @@ class ProfileWindow:
     ) -> None:
         self._end()
 
-    def after_step(self, news: StepMetrics, loop: Trainer) -> None:
-        del loop
-        if news.step == self._part.start_step - 1:
+    def after_step(self, step_metrics: StepMetrics, trainer: Trainer) -> None:
+        del trainer
+        if step_metrics.step == self._part.start_step - 1:
             self._start()
-        if news.step == self._part.end_step:
+        if step_metrics.step == self._part.end_step:
             self._end()
 
     def _start(self) -> None:
         if torch.cuda.is_available():
             torch.cuda.cudart().cudaProfilerStart()
-        kind: Any = torch.autograd.profiler.emit_nvtx if self._for_nsys else torch.profiler.profile
+        kind: Any = torch.autograd.profiler.emit_nvtx if self._under_nsys else torch.profiler.profile
         self._profiler = kind(record_shapes=self._part.gen_shape)
         self._profiler.__enter__()
 
@@ -62,7 +62,7 @@ class ProfileWindow:
         if self._profiler is None:
             return
         self._profiler.__exit__(None, None, None)
-        if not self._for_nsys:
+        if not self._under_nsys:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._profiler.export_chrome_trace(str(self._folder / f"profile-rank{self._rank}.json.gz"))
         self._profiler = None

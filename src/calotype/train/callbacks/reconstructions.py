@@ -1,4 +1,4 @@
-"""The same few pictures of the data, before and after the autoencoder that is being trained."""
+"""Sheets of a few images of the dataset, before and after the autoencoder in training."""
 
 from __future__ import annotations
 
@@ -20,36 +20,38 @@ MAX_IMAGES = 8
 
 
 class Reconstructions:
-    """One sheet every so many steps, from the averaged weights if any and the middle of each distribution."""
+    """One sheet every `sample_every_steps` steps, from averaged weights if any and the latents' mode."""
 
     def __init__(self, recipe: Recipe, folder: Path) -> None:
         self._recipe, self._folder = recipe, folder
         self._originals: Tensor | None = None
 
-    def after_step(self, news: StepMetrics, loop: Trainer) -> None:
-        if news.step % self._recipe.logging.sample_every_steps or not loop.process.is_first:
+    def after_step(self, step_metrics: StepMetrics, trainer: Trainer) -> None:
+        if step_metrics.step % self._recipe.logging.sample_every_steps or not trainer.process.is_first:
             return
-        originals = self._chosen(loop)
-        vae = loop.subject.model.vae
-        with loop.averaged(), torch.no_grad():
+        originals = self._load_originals(trainer)
+        vae = trainer.subject.model.vae
+        with trainer.averaged(), torch.no_grad():
             latents = vae.encode(originals.to(vae.dtype)).latent_dist.mode()
             restored = vae.decode(latents, return_dict=False)[0].float()
         rows = [[to_image(picture) for picture in pictures] for pictures in (originals, restored)]
         across = Axis("PSNR", tuple(f"{value:.1f} dB" for value in psnr(restored, originals).tolist()))
         down = Axis("", ("original", "restored"))
-        sheet = contact_sheet(rows, across, down, f"step {news.step}")
-        with atomic_write(self._folder / f"step-{news.step:08d}.png") as file:
+        sheet = contact_sheet(rows, across, down, f"step {step_metrics.step}")
+        with atomic_write(self._folder / f"step-{step_metrics.step:08d}.png") as file:
             sheet.save(file, "PNG")
 
-    def _chosen(self, loop: Trainer) -> Tensor:
-        """The first pictures of the run's data, however far the run is."""
+    def _load_originals(self, trainer: Trainer) -> Tensor:
+        """The first images of the run's data, independent of the current step."""
         if self._originals is None:
-            # A few pictures are read where they lie.
-            alone = {"num_workers": 0, "in_memory": False}
-            model, part = loop.subject.model, self._recipe.data.model_copy(update=alone)
+            # A few images need neither workers nor a copy in memory.
+            overrides = {"num_workers": 0, "in_memory": False}
+            model, part = trainer.subject.model, self._recipe.data.model_copy(update=overrides)
             micro = self._recipe.model.micro_batch_size
-            with build_dataloader(part, requirements_of(model, self._recipe), micro_batch_size=micro) as feed:
-                pixels = next(feed).to(model.device).pixels
+            with build_dataloader(
+                part, requirements_of(model, self._recipe), micro_batch_size=micro
+            ) as dataloader:
+                pixels = next(dataloader).to(model.device).pixels
             assert pixels is not None
             self._originals = pixels[:MAX_IMAGES]
         return self._originals

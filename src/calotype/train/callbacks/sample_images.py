@@ -1,4 +1,4 @@
-"""Pictures from fixed prompts while training goes on, made by the engine that will serve the model."""
+"""Sample images from fixed prompts during training, with the same engine that serves the model."""
 
 from __future__ import annotations
 
@@ -18,45 +18,47 @@ from calotype.train.trainer import StepMetrics, Trainer
 
 
 class SampleImages:
-    """One sheet every so many steps: every prompt on the same seed, from the averaged weights if any.
+    """One sheet every `sample_every_steps` steps: each prompt with one seed, from averaged weights if any.
 
-    Told to stop, it leaves the sheet: the step still has to be saved, and who tells may not wait for long.
+    After a stop signal it skips the sheet: the step still has to be saved, and the grace period may be short.
     """
 
     def __init__(
-        self, recipe: Recipe, folder: Path, subject: TrainTask, told_to_stop: Callable[[], bool]
+        self, recipe: Recipe, folder: Path, task: TrainTask, stop_requested: Callable[[], bool]
     ) -> None:
         self._part, self._folder, self._side = recipe.logging, folder, recipe.model.resolution
-        self._told_to_stop = told_to_stop
-        self._prompts = [_spelled(prompt, subject) for prompt in recipe.logging.sample_prompts]
+        self._stop_requested = stop_requested
+        self._prompts = [_spell_prompt(prompt, task) for prompt in recipe.logging.sample_prompts]
 
-    def after_step(self, news: StepMetrics, loop: Trainer) -> None:
-        # With split weights no process can make a picture alone: all make the same, and the first keeps it.
-        together = loop.recipe.trainer.strategy == "fsdp"
-        if news.step % self._part.sample_every_steps or not (loop.process.is_first or together):
+    def after_step(self, step_metrics: StepMetrics, trainer: Trainer) -> None:
+        # No rank can sample alone with sharded weights: all make the same image, and the first writes it.
+        all_ranks = trainer.recipe.trainer.strategy == "fsdp"
+        if step_metrics.step % self._part.sample_every_steps or not (trainer.process.is_first or all_ranks):
             return
-        engine = Engine(loop.subject.model)
+        engine = Engine(trainer.subject.model)
         size: dict[str, Any] = {"width": self._side, "height": self._side} if self._side else {}
         row = []
-        with loop.averaged():
+        with trainer.averaged():
             for prompt in self._prompts:
-                if self._told_to_stop() and not together:
+                if self._stop_requested() and not all_ranks:
                     return
-                made = engine.generate(prompt, steps=self._part.sample_steps, seed=0, **size)
-                row.append(made.images[0])
-        if not row or not loop.process.is_first:
+                output = engine.generate(prompt, steps=self._part.sample_steps, seed=0, **size)
+                row.append(output.images[0])
+        if not row or not trainer.process.is_first:
             return
-        sheet = contact_sheet([row], Axis("prompt", self._part.sample_prompts), None, f"step {news.step}")
-        with atomic_write(self._folder / f"step-{news.step:08d}.png") as file:
+        sheet = contact_sheet(
+            [row], Axis("prompt", self._part.sample_prompts), None, f"step {step_metrics.step}"
+        )
+        with atomic_write(self._folder / f"step-{step_metrics.step:08d}.png") as file:
             sheet.save(file, "PNG")
 
 
-def _spelled(prompt: str, subject: TrainTask) -> str:
-    """The prompt as the run's own tokenizers read it."""
-    if isinstance(subject, TextualInversionTask):
-        prompt = subject.spelled(prompt)
+def _spell_prompt(prompt: str, task: TrainTask) -> str:
+    """The prompt in the form that the run's own tokenizers read."""
+    if isinstance(task, TextualInversionTask):
+        prompt = task.spelled(prompt)
     if any(piece.is_embedding for piece in parse_prompt(prompt)):
-        # It would join the encoders' tables, which the run may be training.
-        rule = f"{prompt!r} asks for a word from a file, which cannot be used while training; leave it out"
+        # The embedding would be added to the encoders' tables, which the run may be training.
+        rule = f"{prompt!r} uses an embedding from a file, which cannot be used in training; remove it"
         raise RequestError([Problem("logging.sample_prompts", rule)])
     return prompt

@@ -1,6 +1,6 @@
-"""A run as Weights & Biases keeps it, if that is installed. Knows nothing of the update itself.
+"""Log a run to Weights & Biases, if it is installed.
 
-Offline nothing leaves the machine: the values lie in the run's folder until `wandb sync` sends them.
+In offline mode nothing leaves the machine: the values stay in the run's folder until `wandb sync` sends them.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ ID_FILE = "wandb-id"
 
 
 class WandbRun:
-    """Logs what metrics.jsonl holds too; a resumed run goes on under the same id."""
+    """Logs the same metrics as metrics.jsonl; a resumed run continues under the same id."""
 
-    def __init__(self, folder: Path, recipe: Recipe, readings: Metrics) -> None:
+    def __init__(self, folder: Path, recipe: Recipe, run_metrics: Metrics) -> None:
         mode = recipe.logging.wandb
         wandb = _wandb(mode)
-        self._readings = readings
+        self._run_metrics = run_metrics
         self._run: Any = wandb.init(
             project=recipe.logging.wandb_project,
             name=recipe.name,
-            id=_kept_id(folder / ID_FILE),
-            # Without a server there is nothing to ask for the run.
+            id=_load_or_create_id(folder / ID_FILE),
+            # Without a server the run's state cannot be looked up.
             resume="allow" if mode == "online" else None,
             dir=str(folder),
             mode=mode,
@@ -40,10 +40,10 @@ class WandbRun:
             settings=wandb.Settings(silent=True, console="off", disable_git=True, disable_code=True),
         )
 
-    def after_step(self, news: StepMetrics, loop: Trainer) -> None:
-        del loop
-        if self._readings.wanted(news):
-            self._run.log(shown_values(self._readings.of(news)), step=news.step)
+    def after_step(self, step_metrics: StepMetrics, trainer: Trainer) -> None:
+        del trainer
+        if self._run_metrics.wanted(step_metrics):
+            self._run.log(shown_values(self._run_metrics.of(step_metrics)), step=step_metrics.step)
 
     def close(self) -> None:
         self._run.finish()
@@ -51,7 +51,7 @@ class WandbRun:
 
 def _wandb(mode: str) -> Any:
     if mode == "offline":
-        # It would report its own starts and errors to its makers; read when it is imported.
+        # wandb would report its own starts and errors to its vendor; it reads this when imported.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     try:
         return import_module("wandb")
@@ -59,7 +59,7 @@ def _wandb(mode: str) -> Any:
         raise MissingExtraError("wandb", "train", f"logging.wandb={mode}") from None
 
 
-def _kept_id(file: Path) -> str:
+def _load_or_create_id(file: Path) -> str:
     if not file.is_file():
         with atomic_write(file, "w") as out:
             out.write(secrets.token_hex(4))

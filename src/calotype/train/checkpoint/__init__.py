@@ -1,12 +1,12 @@
-"""Checkpoints that lose nothing: one counts only when it is complete, and nothing else is ever loaded.
+"""Checkpoints of a run: atomic, verified by digests, written by all ranks together.
 
-Knows nested states of tensors and plain values, files and folders; nothing of models, losses or data.
+A folder counts as a checkpoint only when it is complete, and only complete checkpoints are loaded.
 
-Reading order: `state` (values ↔ tensors and JSON) with `wrapped_tensors`; `durable` and `state_files` (onto
-the disk and back); `manifest` (what makes it complete); `survey` and `retention` (what lies in a folder, what
-may go); `folder_lock`, `room`; `assembly` (one checkpoint, by all ranks together); `loading`; `store` (all of
-them); `snapshot` and `saver` (in the background); `together` and `preemption` (among ranks, and when told to
-stop).
+Reading order: `flatten` (nested values ↔ tensors and JSON) with `tensor_subclasses`; `fs` and `serialization`
+(to the disk and back); `manifest` (what makes a folder complete); `discovery` and `retention` (which
+checkpoints a folder holds, which may be deleted); `folder_lock`, `disk_space`; `writer` (one checkpoint, by
+all ranks); `loader`; `manager` (all checkpoints of a run); `host_copy` and `async_saver` (saving in the
+background); `rank_sync` and `preemption` (coordination of ranks, stop signals).
 """
 
 from calotype.train.checkpoint.async_saver import BackgroundSaver

@@ -1,7 +1,6 @@
-"""Saving in the background: training waits for a copy in memory, not for the disk.
+"""Save checkpoints in the background: training waits for a copy in host memory, not for the disk.
 
-One save is under way at a time; a further one waits for it, because merging two would have to be decided by
-all ranks alike. Knows nothing of training.
+One save runs at a time, and the next one waits for it: all ranks would have to agree on merging two saves.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ _log = logging.getLogger(__name__)
 
 
 class BackgroundSaver:
-    """Saves into `store` from one thread of its own. Use as a context manager, or close it.
+    """Saves into `store` from one background thread. Use it as a context manager, or close it.
 
     `barrier` is called from that thread: with several ranks it must not share a process group with training
-    (see `together.separate_ranks`).
+    (see `rank_sync.separate_ranks`).
     """
 
     def __init__(
@@ -39,10 +38,10 @@ class BackgroundSaver:
         self._rank, self._world_size = rank, world_size
         self._shared_buffers, self._own_buffers = HostBuffers(), HostBuffers()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
-        self._under_way: Future[Path] | None = None
-        self._step_under_way = 0
+        self._running_save: Future[Path] | None = None
+        self._running_step = 0
         self.saved_step: int | None = None
-        """The step of the last save that is known to be complete, so that none is saved twice."""
+        """The step of the last save that is known to be complete, so that no step is saved twice."""
 
     def save(
         self,
@@ -53,16 +52,16 @@ class BackgroundSaver:
         metric: float | None = None,
         metric_name: str | None = None,
     ) -> None:
-        """Copy the state and write it in the background; changing it afterwards changes nothing in the file.
+        """Copy the state and write it in the background; later changes of the state do not affect the file.
 
-        Waits for the save before it, and raises what went wrong there.
+        Waits for the previous save, and raises its error if it failed.
         """
         self.wait()
         task = self._task(step, metric, metric_name)
         shared = self._shared_buffers.snapshot(flatten(shared_state)) if task.is_first else None
         own = self._own_buffers.snapshot(flatten(own_state))
-        self._under_way = self._thread.submit(self._write, task, shared, own)
-        self._step_under_way = step
+        self._running_save = self._thread.submit(self._write, task, shared, own)
+        self._running_step = step
 
     def save_now(
         self,
@@ -75,7 +74,7 @@ class BackgroundSaver:
     ) -> Path:
         """Write before returning, and without a copy: for the last save before the process ends.
 
-        An error of the save before it is only logged, because this one takes its place.
+        An error of the previous save is only logged, because this save replaces it.
         """
         self.settle()
         task = self._task(step, metric, metric_name)
@@ -85,18 +84,18 @@ class BackgroundSaver:
         return path
 
     def wait(self) -> None:
-        """Until nothing is under way; raises what went wrong with the save that was."""
-        under_way, self._under_way = self._under_way, None
-        if under_way is not None:
-            under_way.result()
-            self.saved_step = self._step_under_way
+        """Wait until no save is running; raises the error of the last one if it failed."""
+        running_save, self._running_save = self._running_save, None
+        if running_save is not None:
+            running_save.result()
+            self.saved_step = self._running_step
 
     def settle(self) -> None:
-        """Until nothing is under way; what went wrong is only logged, for those who save again anyway."""
+        """Wait until no save is running; an error is only logged, for callers that save again anyway."""
         try:
             self.wait()
         except Exception:
-            _log.warning("the checkpoint before this was not saved; its error is above")
+            _log.warning("the previous checkpoint was not saved; its error is above")
 
     def close(self) -> None:
         """Wait and end the thread; raises like `wait`."""
@@ -112,7 +111,7 @@ class BackgroundSaver:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            # The error that is on its way says more than one in a checkpoint, which is logged.
+            # The error in flight says more than one of a checkpoint, which is logged.
             self.settle()
         self.close()
 
@@ -126,6 +125,6 @@ class BackgroundSaver:
                 shared.finish()
             return self._store.write(task, shared.flat if shared else None, own.flat, self._barrier)
         except Exception:
-            # Said at once: the next call, which raises it, may be hours away or never come.
+            # Logged at once: the next call, which raises it, may come hours later or never.
             _log.exception("the checkpoint of step %d was not saved", task.step)
             raise

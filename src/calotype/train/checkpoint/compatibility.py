@@ -1,8 +1,8 @@
-"""What a run was begun with, so that going on with it, or exporting it, cannot mix two things.
+"""Check that a checkpoint belongs to the current recipe before it is resumed or exported.
 
-The same names and numbers mean something else beside another model, in another prediction or under another
-alpha, and nothing would look wrong until the pictures do. What may change while a run goes on (learning rate,
-batches, precision, processes) is no part of it. Knows nothing of files.
+The same parameter names and shapes have another meaning beside another base model, with another prediction
+type or another LoRA alpha, and nothing would look wrong until the images do. Settings that may change in a
+resumed run (learning rate, batch sizes, precision, number of processes) are not checked.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
 from calotype.train.tasks.lora import alpha_of
 
-_SHOWN_OF_DIGEST = 12
+_DIGEST_CHARS = 12
 _WEIGHTS = "weights of model.base"
 _OPTIMIZER = "optimizer.name"
 
 
 def origin_of(model: Model, recipe: Recipe) -> dict[str, Any]:
-    """By the name a user knows it under; plain values, for a checkpoint."""
+    """The settings to compare, by the names that users know; plain values, stored in a checkpoint."""
     origin: dict[str, Any] = {
         "model.train": recipe.model.train,
         "model.weights": recipe.model.weights,
-        _WEIGHTS: model.identity.sha256[:_SHOWN_OF_DIGEST],
-        "model.vae": model.vae_sha256[:_SHOWN_OF_DIGEST] if model.vae_sha256 else None,
+        _WEIGHTS: model.identity.sha256[:_DIGEST_CHARS],
+        "model.vae": model.vae_sha256[:_DIGEST_CHARS] if model.vae_sha256 else None,
         "objective.prediction_type": model.architecture.prediction_type,
         _OPTIMIZER: recipe.optimizer.name,
     }
@@ -45,33 +45,33 @@ def refuse_other(
     *,
     with_moments: bool = True,
 ) -> None:
-    """Refuse a checkpoint's state that was made of something else than the recipe describes now.
+    """Refuse a checkpoint that was saved under other settings than the recipe's.
 
-    Moments are of one optimizer, and no other can read them; who does not want them says so.
+    Optimizer moments fit only their own optimizer; callers that do not load them pass `with_moments=False`.
     """
-    begun, now = saved.get("origin", {}), origin_of(model, recipe)
+    saved_origin, current = saved.get("origin", {}), origin_of(model, recipe)
     if not with_moments:
-        del now[_OPTIMIZER]
+        del current[_OPTIMIZER]
     changed = [
-        f"{name} {begun[name]!r}, now {value!r}"
-        for name, value in now.items()
-        if name in begun and begun[name] != value
+        f"{name} {saved_origin[name]!r}, now {value!r}"
+        for name, value in current.items()
+        if name in saved_origin and saved_origin[name] != value
     ]
     if changed:
-        rule = f"holds a run that was begun with {'; '.join(changed)}"
-        raise _refusal(f"{rule}; give the settings it was begun with, or use another name or folder")
+        rule = f"holds a run that was started with {'; '.join(changed)}"
+        raise _refusal(f"{rule}; use the settings it was started with, or another name or folder")
     example = _first_difference(saved["parameters"], parameters)
     if example:
-        rule = f"holds a checkpoint of something else than a {recipe.model.train} like this one"
+        rule = f"holds a checkpoint with other parameters than this {recipe.model.train} run"
         raise _refusal(f"{rule}: {example}; use another name or folder")
 
 
-def _first_difference(saved: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> str | None:
-    for name in sorted(set(saved) | set(now)):
-        if name not in saved or name not in now:
+def _first_difference(saved: Mapping[str, Tensor], current: Mapping[str, Tensor]) -> str | None:
+    for name in sorted(set(saved) | set(current)):
+        if name not in saved or name not in current:
             return f"{name!r} is only in one of them"
-        if saved[name].shape != now[name].shape:
-            return f"{name!r} has shape {tuple(saved[name].shape)}, now {tuple(now[name].shape)}"
+        if saved[name].shape != current[name].shape:
+            return f"{name!r} has shape {tuple(saved[name].shape)}, now {tuple(current[name].shape)}"
     return None
 
 

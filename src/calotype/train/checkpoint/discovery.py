@@ -1,8 +1,8 @@
-"""What lies in a folder of checkpoints, and what the names in it mean. Changes nothing and reads no tensors.
+"""Find the checkpoints in a folder; reads manifests but no tensors, and changes nothing.
 
-`step-00000100` is a checkpoint if its `complete.json` says so. Names with a dot in front are work of somebody
-who is at it or died at it: `.partial` is being made, `.removed` taken away, `.replaced` is an older one of
-the same step, which counts until the new one has its place.
+`step-00000100` is a checkpoint if its `complete.json` says so. Names with a leading dot are temporary:
+`.partial` is being written, `.removed` is being deleted, `.replaced` is an older checkpoint of the same step,
+which counts until the new one has its name. A killed run may leave any of them behind.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _REPLACED = re.compile(r"\.step-(\d{8,})\.replaced")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A complete checkpoint: all its files are there in the size they were written."""
+    """A complete checkpoint: all its files exist with the size they were written with."""
 
     path: Path
     manifest: Manifest
@@ -43,12 +43,12 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Broken:
-    """A folder that has a checkpoint's name and is none."""
+    """A folder with a checkpoint's name that is not a valid checkpoint."""
 
     path: Path
     reason: str
     manifest: Manifest | None
-    """When it can still be read: the folder is then known to be one of ours."""
+    """Set if it can still be read: Calotype certainly wrote the folder then."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class CheckpointListing:
 
     @property
     def last_sequence(self) -> int:
-        """The highest of any save that can still be seen; 0 when there is none."""
+        """The highest sequence number of all saves that can still be read; 0 if there is none."""
         manifests: list[Manifest | None] = [found.manifest for found in self.complete]
         manifests += [found.manifest for found in self.broken]
         return max((manifest.sequence for manifest in manifests if manifest is not None), default=0)
@@ -78,7 +78,7 @@ def replaced_path(folder: Path, step: int) -> Path:
 
 
 def list_checkpoints(folder: Path) -> CheckpointListing:
-    """Look at every folder that has a checkpoint's name. A missing folder is an empty one."""
+    """Check every folder that has a checkpoint's name. A missing folder counts as empty."""
     complete, broken = [], []
     for path, step in _candidates(folder):
         found = check_checkpoint(path, step)
@@ -91,7 +91,7 @@ def list_checkpoints(folder: Path) -> CheckpointListing:
 
 
 def check_checkpoint(path: Path, step: int | None = None) -> Checkpoint | Broken:
-    """Whether a folder is a complete checkpoint, of `step` if that is known."""
+    """Check whether a folder is a complete checkpoint, of `step` if that is given."""
     try:
         manifest = read_manifest(path)
     except CalotypeError as error:
@@ -103,14 +103,14 @@ def check_checkpoint(path: Path, step: int | None = None) -> Checkpoint | Broken
 
 
 def leftovers(folder: Path) -> Iterator[Path]:
-    """What dead runs left and nobody needs. Only for whoever is sure to be the only one here."""
+    """Leftovers of killed runs that can be deleted. Only valid while this process holds the folder lock."""
     for path in sorted(folder.iterdir()):
         if path.name.startswith(".step-") and path.name.endswith((_PARTIAL_SUFFIX, REMOVED_SUFFIX)):
             yield path
 
 
 def quarantine(folder: Path) -> Iterator[tuple[Path, Path]]:
-    """Checkpoints that were about to be replaced, each with the place it had."""
+    """Checkpoints that were about to be replaced, each with its original path."""
     for path in sorted(folder.iterdir()):
         named = _REPLACED.fullmatch(path.name)
         if named:

@@ -1,7 +1,4 @@
-"""Whether a folder can take so many bytes, and what it means when the disk refuses.
-
-Knows nothing of what is written.
-"""
+"""Check free disk space, and turn errors of the file system into messages with a fix."""
 
 from __future__ import annotations
 
@@ -17,11 +14,11 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOT_ALLOWED = (errno.EROFS, errno.EACCES, errno.EPERM)
 _MAKE_ROOM = "remove something there, lower checkpoint.keep_last, or choose another checkpoint.folder"
 _CHOOSE_ANOTHER = "make it writable or choose another checkpoint.folder"
-_ASK_SYSTEM = "see to the disk, or choose another checkpoint.folder"
+_ASK_SYSTEM = "check the disk, or choose another checkpoint.folder"
 
 
 def free_bytes(folder: Path) -> int | None:
-    """What is free where `folder` is or will be; None when the system does not say."""
+    """The free space where `folder` is or will be; None if the system does not report it."""
     for place in (folder, *folder.absolute().parents):
         try:
             return shutil.disk_usage(place).free
@@ -33,17 +30,21 @@ def free_bytes(folder: Path) -> int | None:
 
 
 def check_free_space(folder: Path, needed_bytes: int) -> None:
-    """Refuse before the first byte is written what could not be finished."""
+    """Refuse a write that would not fit, before its first byte."""
     free = free_bytes(folder)
     if free is not None and free < needed_bytes:
         raise NoDiskSpaceError(
-            folder, "the disk has too little room", _MAKE_ROOM, needed_bytes=needed_bytes, free_bytes=free
+            folder,
+            "the disk has too little free space",
+            _MAKE_ROOM,
+            needed_bytes=needed_bytes,
+            free_bytes=free,
         )
 
 
 @contextmanager
 def explained(folder: Path, needed_bytes: int | None = None) -> Iterator[None]:
-    """Turn a refusal of the system into an error that names the folder, the need and what is free."""
+    """Turn an OSError into an error that names the folder, the needed bytes and the free bytes."""
     try:
         yield
     except OSError as error:

@@ -1,9 +1,8 @@
-"""A nested state ↔ named tensors and a skeleton that is plain JSON; exact in both directions, and no pickle.
+"""Flatten a nested state into named tensors and a plain JSON skeleton, and restore it exactly; no pickle.
 
-Comes back as it was: the types of containers, the order and the types of keys, every bit of every float,
-dtypes, shapes, strides of dense tensors (an optimizer's kernels ask for those of its parameters), and which
-tensors are one and the same. Devices and gradients are not kept: tensors come back on the CPU, an OrderedDict
-as a dict, a torch.Size as a tuple. Knows nothing of files.
+A restored state has the same container types, key order and key types, float bits, dtypes, shapes, strides of
+dense tensors (an optimizer's kernels require those of its parameters), and shared tensors. Devices and
+gradients are not stored: tensors are restored on the CPU, an OrderedDict as a dict, a torch.Size as a tuple.
 """
 
 from __future__ import annotations
@@ -23,34 +22,34 @@ from calotype.models.files.safetensors_layout import broken_name_rule
 from calotype.train.checkpoint.tensor_subclasses import put_together, take_apart, wrapper_word
 
 _MAX_PLAIN_INT = 2**63
-# Far below where Python's JSON stops, so that whatever was written can be read wherever it is called from.
-_DEEPEST = 100
+# Far below the recursion limit of Python's JSON module, so that it can be read at any stack depth.
+_MAX_DEPTH = 100
 
 
 @dataclass(frozen=True)
 class FlatState:
-    """A state's tensors under names of their own, and everything else as JSON that refers to them."""
+    """A state's tensors by name, and everything else as JSON that refers to them."""
 
     tensors: Mapping[str, Tensor]
     skeleton: object
 
 
 def flatten(state: object) -> FlatState:
-    """Take a state apart. The tensors are the state's own: copy them if it goes on changing."""
+    """Flatten a state. The tensors are not copied: copy them if the state changes later."""
     flattener = _Flattener()
     skeleton = flattener.encode(state, ())
     return FlatState(flattener.tensors, skeleton)
 
 
 def restore(flat: FlatState) -> Any:
-    """Put a state together. A skeleton that `flatten` did not make is a ValueError, KeyError or TypeError."""
+    """Restore a state. A skeleton not made by `flatten` raises ValueError, KeyError or TypeError."""
     return _Restorer(flat.tensors).decode(flat.skeleton)
 
 
 class _Flattener:
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
-        self._name_at: dict[object, str] = {}
+        self._name_by_storage: dict[object, str] = {}
         self._encoders: dict[type, Callable[[Any, tuple[str, ...]], object]] = {
             int: lambda value, _: value if abs(value) < _MAX_PLAIN_INT else {"int": hex(value)},
             float: lambda value, _: _encode_float(value),
@@ -68,13 +67,17 @@ class _Flattener:
             return value
         if isinstance(value, Tensor):
             return self._tensor(value, path)
-        if len(path) > _DEEPEST:
-            shown = _shown(path[:4])
-            raise ValueError(f"{shown} is nested deeper than {_DEEPEST} levels, or holds itself; flatten it")
+        if len(path) > _MAX_DEPTH:
+            shown = _describe_path(path[:4])
+            raise ValueError(
+                f"{shown} is nested deeper than {_MAX_DEPTH} levels, or holds itself; flatten it"
+            )
         encoder = self._encoders.get(type(value))
         if encoder is None:
             allowed = "tensors, dicts, lists, tuples, strings, numbers, bools, dtypes and None"
-            raise TypeError(f"{_shown(path)} is a {type(value).__qualname__}; a checkpoint holds {allowed}")
+            raise TypeError(
+                f"{_describe_path(path)} is a {type(value).__qualname__}; a checkpoint holds {allowed}"
+            )
         return encoder(value, path)
 
     def _mapping(self, value: Mapping[Any, Any], path: tuple[str, ...]) -> object:
@@ -82,7 +85,9 @@ class _Flattener:
         for key, item in value.items():
             if not (key is None or type(key) in (str, int, float, bool)):
                 rule = "keys are strings, numbers, bools or None"
-                raise TypeError(f"{_shown(path)} has the key {key!r}, a {type(key).__qualname__}; {rule}")
+                raise TypeError(
+                    f"{_describe_path(path)} has the key {key!r}, a {type(key).__qualname__}; {rule}"
+                )
             pairs.append([self.encode(key, path), self.encode(item, (*path, str(key)))])
         return {"dict": pairs}
 
@@ -90,22 +95,22 @@ class _Flattener:
         return [self.encode(item, (*path, str(index))) for index, item in enumerate(value)]
 
     def _tensor(self, tensor: Tensor, path: tuple[str, ...]) -> object:
-        word = wrapper_word(tensor)
-        if word is not None:
+        key = wrapper_word(tensor)
+        if key is not None:
             parts, context = take_apart(tensor)
-            return {"wrapped": [word, self.encode(parts, path), self.encode(context, path)]}
+            return {"wrapped": [key, self.encode(parts, path), self.encode(context, path)]}
         _check_plain(tensor, path)
-        place = _place(tensor)
-        name = self._name_at.get(place) if place is not None else None
+        place = _storage_key(tensor)
+        name = self._name_by_storage.get(place) if place is not None else None
         if name is None:
             name = self._unused_name(path)
             self.tensors[name] = tensor.detach().resolve_conj().resolve_neg()
             if place is not None:
-                self._name_at[place] = name
+                self._name_by_storage[place] = name
         return {"tensor": [name, _stride_to_keep(tensor)]}
 
     def _unused_name(self, path: tuple[str, ...]) -> str:
-        """The path, so that other tools show something readable, or a number where it cannot be a name."""
+        """The path, which is readable in other tools, or a numbered name if the path is not a valid one."""
         name = ".".join(path) or "state"
         number = len(self.tensors)
         while name in self.tensors or broken_name_rule(name) is not None:
@@ -148,7 +153,7 @@ class _Restorer:
 
 
 def _encode_float(value: float) -> object:
-    # JSON has no infinities, and a NaN carries bits that its name does not show.
+    # JSON has no infinities, and a NaN has payload bits that the word NaN loses.
     return value if math.isfinite(value) else {"float": struct.pack(">d", value).hex()}
 
 
@@ -156,7 +161,7 @@ def _encode_text(value: str) -> object:
     try:
         value.encode()
     except UnicodeEncodeError:
-        # File names that are not UTF-8 hold surrogates, and JSON joins two of them into one character.
+        # File names that are not UTF-8 contain surrogates, and JSON joins two of them into one character.
         return {"text": value.encode("utf-8", "surrogatepass").hex()}
     return value
 
@@ -164,23 +169,25 @@ def _encode_text(value: str) -> object:
 def _decode_dtype(name: str) -> torch.dtype:
     dtype = getattr(torch, name)
     if not isinstance(dtype, torch.dtype):
-        raise ValueError(f"{name!r} is no dtype")
+        raise ValueError(f"{name!r} is not a dtype")
     return dtype
 
 
 def _check_plain(tensor: Tensor, path: tuple[str, ...]) -> None:
     if type(tensor) not in (Tensor, nn.Parameter):
         fix = "gather it (full_tensor()) or take its local part (to_local()) first"
-        raise TypeError(f"{_shown(path)} is a {type(tensor).__qualname__}, not a plain tensor; {fix}")
+        raise TypeError(f"{_describe_path(path)} is a {type(tensor).__qualname__}, not a plain tensor; {fix}")
     if tensor.layout is not torch.strided or tensor.device.type == "meta":
         found = "has no values (meta)" if tensor.device.type == "meta" else f"is {tensor.layout}"
-        raise TypeError(f"{_shown(path)} {found}; a checkpoint holds dense tensors with values")
+        raise TypeError(f"{_describe_path(path)} {found}; a checkpoint holds dense tensors with values")
     if tensor.dtype not in SAFETENSORS_NAMES:
-        raise TypeError(f"{_shown(path)} is {tensor.dtype}, which safetensors cannot hold; convert it first")
+        raise TypeError(
+            f"{_describe_path(path)} is {tensor.dtype}, which safetensors cannot hold; convert it first"
+        )
 
 
-def _place(tensor: Tensor) -> object | None:
-    """The same for two tensors exactly when they are one; None for those that have no memory."""
+def _storage_key(tensor: Tensor) -> object | None:
+    """A key that is equal for two tensors exactly if they share memory and form; None without memory."""
     if tensor.numel() == 0:
         return None
     bits = (tensor.is_conj(), tensor.is_neg())
@@ -188,7 +195,7 @@ def _place(tensor: Tensor) -> object | None:
 
 
 def _stride_to_keep(tensor: Tensor) -> list[int] | None:
-    """The strides when they are not those of a fresh tensor but fill memory as densely."""
+    """The strides, if they differ from those of a new tensor but are as dense."""
     stride, shape = tensor.stride(), tensor.shape
     if tensor.numel() == 0 or stride == torch.empty(shape, device="meta").stride():
         return None
@@ -200,5 +207,5 @@ def _stride_to_keep(tensor: Tensor) -> list[int] | None:
     return list(stride)
 
 
-def _shown(path: tuple[str, ...]) -> str:
+def _describe_path(path: tuple[str, ...]) -> str:
     return f"the state's {'.'.join(path)!r}" if path else "the state"

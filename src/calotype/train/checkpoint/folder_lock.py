@@ -1,7 +1,4 @@
-"""One writer per folder: a lock that ends with the process that holds it, however it ends.
-
-Knows nothing of what the folder is for.
-"""
+"""A lock that allows one writer per folder and is released when its process ends, however it ends."""
 
 from __future__ import annotations
 
@@ -24,35 +21,35 @@ FILE_NAME = ".lock"
 _MAX_NOTE_BYTES_LENGTH = 4096
 _NO_LOCKS_HERE = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
-_held: set[FolderLock] = set()
+_held_locks: set[FolderLock] = set()
 
 
 class FolderLock:
-    """A held lock; `sure` is False where the file system has no locks and nobody can know."""
+    """A held lock; `sure` is False on file systems without locks, where other writers are not detected."""
 
     def __init__(self, folder: Path) -> None:
-        """Take the lock of `folder`, which exists; refused while another process has it."""
+        """Lock `folder`, which must exist; fails while another process holds the lock."""
         self.path = folder / FILE_NAME
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             self.sure = self._take(folder)
             if self.sure:
-                self._sign()
+                self._write_note()
         except BaseException:
             os.close(self._fd)
             raise
         _release_in_children()
-        _held.add(self)
+        _held_locks.add(self)
 
     @property
     def held(self) -> bool:
         """False after `release`, and in a child of the process that took it."""
-        return self in _held
+        return self in _held_locks
 
     def release(self) -> None:
-        """Let the next one have it. The file stays: removing it would let two hold locks on two files."""
+        """Release the lock. The file stays: removing it would let two processes lock two different files."""
         if self.held:
-            _held.discard(self)
+            _held_locks.discard(self)
             os.close(self._fd)
 
     def close_in_child(self) -> None:
@@ -70,15 +67,15 @@ class FolderLock:
             if error.errno not in _NO_LOCKS_HERE:
                 raise
             _log.warning(
-                "%s is on a file system without locks (%s): make sure that only one run uses it; what dead "
-                "runs left there is not removed",
+                "%s is on a file system without locks (%s): make sure that only one run uses it; leftovers "
+                "of killed runs there are not removed",
                 folder,
                 error.strerror,
             )
             return False
         return True
 
-    def _sign(self) -> None:
+    def _write_note(self) -> None:
         note = json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode()
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, note, 0)
@@ -88,13 +85,13 @@ class FolderLock:
             note = json.loads(os.pread(self._fd, _MAX_NOTE_BYTES_LENGTH, 0))
             return f"process {int(note['pid'])} on {note['host']}"
         except (ValueError, KeyError, TypeError):
-            # It has the lock and has not signed yet.
+            # The other process has the lock and has not written its note yet.
             return "another process"
 
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """The folder, made if need be, is this process's own for as long as the block runs."""
+    """Create the folder if necessary, and hold its lock while the block runs."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = FolderLock(folder)
     try:
@@ -103,13 +100,13 @@ def claimed(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-@cache  # Python can add such a hook and never remove it: once is enough
+@cache  # a fork hook cannot be removed: registering it once is enough
 def _release_in_children() -> None:
-    """A forked data worker must not keep the lock when the run that started it is gone."""
-    os.register_at_fork(after_in_child=_forget_all)
+    """Close the locks in forked children: a data worker must not keep the lock of a run that has ended."""
+    os.register_at_fork(after_in_child=_close_inherited)
 
 
-def _forget_all() -> None:
-    for lock in _held:
+def _close_inherited() -> None:
+    for lock in _held_locks:
         lock.close_in_child()
-    _held.clear()
+    _held_locks.clear()

@@ -1,7 +1,4 @@
-"""Files and folders that are on the disk when a call returns, not only in the kernel's memory.
-
-Knows nothing of what they hold.
-"""
+"""Durable file operations: files and folders are on the disk when a call returns, not only in memory."""
 
 from __future__ import annotations
 
@@ -27,14 +24,14 @@ _BUFFER_BYTES = 2**20
 
 @dataclass(frozen=True)
 class FileMark:
-    """What a file has to be: its size and the digest of its content."""
+    """The expected size and digest of a file."""
 
     num_bytes: int
     sha256: str
 
 
 class NewFile(io.BufferedWriter):
-    """A file that did not exist before. Its digest comes with writing it, so it is never read for that."""
+    """A new file that computes its digest while it is written, so that it is not read again for that."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(io.FileIO(path, "x"), _BUFFER_BYTES)
@@ -48,7 +45,7 @@ class NewFile(io.BufferedWriter):
 
     @property
     def mark(self) -> FileMark:
-        """Of all that was written so far."""
+        """The size and digest of everything written so far."""
         return FileMark(self._num_bytes, self._digest.hexdigest())
 
 
@@ -62,7 +59,7 @@ def new_file(path: Path) -> Iterator[NewFile]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder last through a power cut: syncing a file does not sync its name."""
+    """Make the names in a folder survive a power failure: fsync of a file does not sync its name."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -71,13 +68,13 @@ def sync_folder(folder: Path) -> None:
 
 
 def move(folder: Path, target: Path) -> None:
-    """Give a folder another name beside it, at once and for good. `target` must not exist."""
+    """Rename a folder within its parent atomically and durably. `target` must not exist."""
     folder.rename(target)
     sync_folder(target.parent)
 
 
 def remove_folder(folder: Path) -> None:
-    """Take a folder away, renamed first and then emptied: under its own name it is whole or not there."""
+    """Rename a folder, then delete it, so that under its own name it is either complete or absent."""
     removed = folder.with_name(f".{folder.name.lstrip('.')}{REMOVED_SUFFIX}")
     if removed.exists():
         shutil.rmtree(removed)
@@ -86,7 +83,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def remove_or_say(folder: Path) -> None:
-    """`remove_folder` for what does no harm where it is: a failure is logged and no more."""
+    """`remove_folder` for folders that do no harm if they stay: a failure is only logged."""
     try:
         remove_folder(folder)
     except OSError as error:

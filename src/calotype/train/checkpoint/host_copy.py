@@ -1,7 +1,4 @@
-"""A state's tensors copied to host memory, so that it can be written while the originals change.
-
-Knows nothing of what the tensors mean or where they go.
-"""
+"""Copy a state's tensors to host memory, so that they can be written while the originals change."""
 
 from __future__ import annotations
 
@@ -19,17 +16,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A copy that may still be on its way from a GPU."""
+    """A copy that may still be in transfer from a GPU."""
 
     flat: FlatState
     finish: Callable[[], None]
-    """Waits until the copy has arrived; call it before reading."""
+    """Waits until the copy is complete; call it before reading."""
 
 
 class HostBuffers:
-    """Host memory that is kept between snapshots, because pinning it takes longer than filling it.
+    """Host buffers that are reused between snapshots, because pinning memory takes longer than copying.
 
-    A snapshot is good until the next one is taken.
+    A snapshot is valid until the next one is taken.
     """
 
     def __init__(self) -> None:
@@ -39,8 +36,8 @@ class HostBuffers:
     def snapshot(self, flat: FlatState) -> Snapshot:
         """Copy every tensor.
 
-        Copies from a GPU are queued on its current stream, after what made the values and before whatever
-        changes them next, so that the caller can go on at once.
+        Copies from a GPU are queued on its current stream, after the kernels that computed the values and
+        before those that change them, so that the caller can continue at once.
         """
         copies = {name: self._copy(name, tensor) for name, tensor in flat.tensors.items()}
         self._buffers = copies
@@ -70,5 +67,5 @@ class HostBuffers:
                 return torch.empty_like(tensor, device="cpu", pin_memory=True)
             except RuntimeError as error:
                 self._pinning_works = False
-                _log.warning("host memory cannot be pinned, so saving holds training up longer: %s", error)
+                _log.warning("host memory cannot be pinned, so saving blocks training for longer: %s", error)
         return torch.empty_like(tensor, device="cpu")

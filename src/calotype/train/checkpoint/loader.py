@@ -1,8 +1,7 @@
-"""Reading a checkpoint back, and agreeing with the other ranks on which one. Changes nothing on the disk.
+"""Load a checkpoint, after all ranks have agreed on which one; changes nothing on the disk.
 
-The sizes of all files are compared before anything is read. Of the files a rank reads, every byte goes
-through SHA-256 in the same pass (over 1 GB/s on a core, seldom what loading waits for); the files of other
-ranks are checked by those.
+The sizes of all files are compared before anything is read. Every byte that a rank reads is hashed with
+SHA-256 in the same pass (over 1 GB/s on a core, seldom the bottleneck); other ranks verify their own files.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from calotype.train.checkpoint.writer import SHARED_NAME, rank_name
 _log = logging.getLogger(__name__)
 
 Lowest = Callable[[int], int]
-"""The lowest of the numbers that all ranks give; every rank calls it equally often."""
+"""Returns the minimum over the numbers of all ranks; every rank must call it equally often."""
 
 
 @dataclass(frozen=True)
@@ -36,16 +35,16 @@ class Loaded:
     """Of the run that saved it."""
     shared: Any
     own: Any
-    """What this rank had saved; None when the run that saved it had no such rank."""
+    """The state of this rank; None if the run that saved it had no such rank."""
 
 
 def only_mine(number: int) -> int:
-    """The lowest number of a process that is alone."""
+    """The `Lowest` of a process without peers."""
     return number
 
 
 def load_checkpoint(path: Path, rank: int) -> Loaded:
-    """One checkpoint, checked while it is read."""
+    """Load one checkpoint and verify it while reading."""
     if not path.is_dir():
         raise NotFoundError(f"{path} is not there; a checkpoint is a folder such as step-00001000")
     found = check_checkpoint(path)
@@ -61,7 +60,7 @@ def load_checkpoint(path: Path, rank: int) -> Loaded:
         raise DamagedCheckpointError(path, str(error)) from error
     if not has_own:
         _log.warning(
-            "%s was saved by %d ranks and has nothing of rank %d's own: it begins afresh there",
+            "%s was saved by %d ranks and has no state for rank %d, which starts with a new one",
             path,
             manifest.world_size,
             rank,
@@ -70,31 +69,31 @@ def load_checkpoint(path: Path, rank: int) -> Loaded:
 
 
 class Search:
-    """Looks for the newest checkpoint that can be read, and says why others were passed over."""
+    """Finds the newest readable checkpoint, and logs why newer ones were skipped."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         self._folder, self._rank = folder, rank
         self.damaged: dict[Path, str] = {}
 
     def newest(self, lowest: Lowest) -> Loaded | None:
-        """The newest one that every rank can read; None when there never was any."""
+        """The newest checkpoint that every rank can read; None if there are no checkpoints."""
         loaded = self._newest_here(not_after=None)
         while True:
-            mine = loaded.sequence if loaded else 0
-            lowest_of_all = lowest(mine)
-            if lowest(int(mine == lowest_of_all)):
+            own_sequence = loaded.sequence if loaded else 0
+            lowest_of_all = lowest(own_sequence)
+            if lowest(int(own_sequence == lowest_of_all)):
                 break
             if lowest_of_all == 0:
                 raise NotFoundError(
                     f"some ranks can read checkpoints in {self._folder} and others none: is it on a file "
-                    "system that all of them see?"
+                    "system that all ranks share?"
                 )
-            if mine != lowest_of_all:
+            if own_sequence != lowest_of_all:
                 loaded = None  # two of them may not fit into memory
                 loaded = self._newest_here(not_after=lowest_of_all)
         if loaded is None and self.damaged:
             reasons = "; ".join(f"{path.name}: {reason}" for path, reason in self.damaged.items())
-            fix = "remove them, or set checkpoint.resume=false to begin anew"
+            fix = "remove them, or set checkpoint.resume=false to start anew"
             raise DamagedCheckpointError(
                 self._folder, f"holds no checkpoint that can be read ({reasons}); {fix}"
             )
@@ -103,24 +102,24 @@ class Search:
     def _newest_here(self, not_after: int | None) -> Loaded | None:
         found = list_checkpoints(self._folder)
         for broken in found.broken:
-            self._pass_over(broken.path, broken.reason)
+            self._skip(broken.path, broken.reason)
         for checkpoint in reversed(found.complete):
             if not_after is not None and checkpoint.manifest.sequence > not_after:
                 continue
             try:
                 return load_checkpoint(checkpoint.path, self._rank)
             except DamagedCheckpointError as error:
-                self._pass_over(checkpoint.path, error.rule)
+                self._skip(checkpoint.path, error.rule)
         return None
 
-    def _pass_over(self, path: Path, reason: str) -> None:
+    def _skip(self, path: Path, reason: str) -> None:
         if path not in self.damaged:
             self.damaged[path] = reason
-            _log.warning("%s is damaged and passed over for the one before it: %s", path, reason)
+            _log.warning("%s is damaged, so an earlier checkpoint is used: %s", path, reason)
 
 
 def newest_complete(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint by names and sizes; what looks like a newer one and is none is said."""
+    """The newest checkpoint by names and sizes; folders that only look like one are logged."""
     found = list_checkpoints(folder)
     newest = found.complete[-1] if found.complete else None
     for broken in found.broken:

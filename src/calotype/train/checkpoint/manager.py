@@ -1,7 +1,7 @@
-"""The checkpoints of one run in one folder: saving, finding, loading, letting old ones go.
+"""The checkpoints of one run in one folder: save, find, load and delete.
 
-Reading needs no permission and works beside a running training. Writing belongs to one run at a time: its
-first rank holds the folder's lock. Knows nothing of what is saved.
+Reading needs no lock and works beside a running training. Writing belongs to one run at a time: its first
+rank holds the folder's lock.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ __all__ = ["CheckpointManager", "Loaded"]
 
 
 class CheckpointManager:
-    """Checkpoints `step-00000100` and so on in `folder`: the last `keep_last` and the `keep_best` best.
+    """Checkpoints `step-00000100` and so on in `folder`: keeps the last `keep_last` and the `keep_best` best.
 
-    The best are those with the lowest metric. Constructing one touches nothing.
+    The best are those with the lowest metric. The constructor does not touch the disk.
     """
 
     def __init__(self, folder: Path, keep_last: int, keep_best: int = 0) -> None:
@@ -49,9 +49,9 @@ class CheckpointManager:
         self._damaged: set[Path] = set()
 
     def claim(self) -> None:
-        """Make the folder this run's own and sweep what dead runs left; only for the first rank.
+        """Lock the folder for this run and remove leftovers of killed runs; only for the first rank.
 
-        Refused while another process has it. The first save does it too; calling it at the start fails early.
+        Fails while another process holds the lock. The first save locks it too; an early call fails early.
         """
         if self._lock is not None and self._lock.held:
             return
@@ -60,10 +60,10 @@ class CheckpointManager:
             sync_folder(self.folder.parent)
             self._lock = FolderLock(self.folder)
         if self._lock.sure:
-            self._sweep()
+            self._remove_leftovers()
 
     def close(self) -> None:
-        """Let another run have the folder."""
+        """Release the folder's lock."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -79,40 +79,40 @@ class CheckpointManager:
         metric: float | None = None,
         barrier: Barrier = no_barrier,
     ) -> Path:
-        """Write a checkpoint; every rank calls it. It is complete, and on the disk, when this returns.
+        """Write a checkpoint; every rank calls it. The checkpoint is complete and on the disk on return.
 
-        `shared_state` is taken from the first rank alone, `own_state` from each. On an error nothing that was
-        there before is lost.
+        `shared_state` comes from the first rank only, `own_state` from each. An error loses no earlier
+        checkpoint.
         """
         task = Task(self.folder, step, rank, world_size, metric)
         shared = flatten(shared_state) if task.is_first else None
         return self.write(task, shared, flatten(own_state), barrier)
 
     def write(self, task: Task, shared: FlatState | None, own: FlatState, barrier: Barrier) -> Path:
-        """`save` for states that are flat already."""
+        """`save` for states that are already flattened."""
         if task.world_size > 1 and barrier is no_barrier:
             raise ValueError(f"{task.world_size} ranks need a barrier to write one checkpoint")
         path = CheckpointWriter(task, shared, own, claim=self.claim).write(barrier)
         self._damaged.discard(path)
         if task.is_first:
-            self._let_old_ones_go(saved=path)
+            self._delete_old(saved=path)
         return path
 
     def newest(self) -> Path | None:
-        """The checkpoint saved last, judged by its manifest and the sizes of its files."""
+        """The checkpoint saved last, by its manifest and the sizes of its files."""
         found = newest_complete(self.folder)
         return found.path if found else None
 
     def best(self) -> Path | None:
-        """The checkpoint with the lowest metric, judged like `newest`; None where none has a metric.
+        """The complete checkpoint with the lowest metric; None if none has a metric.
 
-        Only those count that were judged by what the newest was.
+        Only checkpoints with the same kind of metric as the newest are compared.
         """
         found = best_of(list_checkpoints(self.folder).complete)
         return found.path if found else None
 
     def load(self, path: Path, rank: int = 0) -> tuple[Any, Any]:
-        """(shared state, own state) of the checkpoint at `path`; a damaged one is a DamagedCheckpointError.
+        """(shared state, own state) of the checkpoint at `path`; raises DamagedCheckpointError if damaged.
 
         The own state is None, with a warning, for a rank that the saving run did not have.
         """
@@ -120,10 +120,10 @@ class CheckpointManager:
         return loaded.shared, loaded.own
 
     def load_newest(self, rank: int = 0, lowest: Lowest = only_mine) -> Loaded | None:
-        """The newest checkpoint that can be read; damaged ones are passed over with a warning that says why.
+        """The newest readable checkpoint; damaged ones are skipped with a warning that gives the reason.
 
-        With several ranks all call it, with a `lowest` that asks all, and all get the same checkpoint. None
-        when there is none yet; when there are some and none can be read, that is an error.
+        With several ranks all call it, with a `lowest` over all ranks, and all get the same checkpoint. The
+        result is None if there is no checkpoint; it is an error if there are some and none is readable.
         """
         search = Search(self.folder, rank)
         loaded = search.newest(lowest)
@@ -142,28 +142,28 @@ class CheckpointManager:
     ) -> None:
         self.close()
 
-    def _let_old_ones_go(self, saved: Path) -> None:
+    def _delete_old(self, saved: Path) -> None:
         found = list_checkpoints(self.folder)
-        sound = [checkpoint for checkpoint in found.complete if checkpoint.path not in self._damaged]
-        stay = {saved, *(checkpoint.path for checkpoint in kept(sound, self.keep_last, self.keep_best))}
-        goes = [checkpoint.path for checkpoint in sound if checkpoint.path not in stay]
-        # Damaged ones may still be worth something to somebody until there are enough sound ones.
-        if len(sound) >= self.keep_last:
-            goes += [checkpoint.path for checkpoint in found.complete if checkpoint.path in self._damaged]
-            goes += [broken.path for broken in found.broken if broken.manifest is not None]
-        for path in goes:
+        intact = [checkpoint for checkpoint in found.complete if checkpoint.path not in self._damaged]
+        keep = {saved, *(checkpoint.path for checkpoint in kept(intact, self.keep_last, self.keep_best))}
+        delete = [checkpoint.path for checkpoint in intact if checkpoint.path not in keep]
+        # Damaged checkpoints may still be of use to somebody until there are enough intact ones.
+        if len(intact) >= self.keep_last:
+            delete += [checkpoint.path for checkpoint in found.complete if checkpoint.path in self._damaged]
+            delete += [broken.path for broken in found.broken if broken.manifest is not None]
+        for path in delete:
             remove_or_say(path)
 
-    def _sweep(self) -> None:
-        """Finish or undo what a dead run was doing; needs the lock, or it could be a living one."""
+    def _remove_leftovers(self) -> None:
+        """Finish or undo what a killed run was doing; needs the lock, as the run could still be alive."""
         try:
-            for aside, place in quarantine(self.folder):
+            for replaced, place in quarantine(self.folder):
                 if place.exists():
-                    remove_folder(aside)
+                    remove_folder(replaced)
                 else:
-                    move(aside, place)
+                    move(replaced, place)
             for path in leftovers(self.folder):
-                _log.info("removing %s, which a run that was stopped left behind", path)
+                _log.info("removing %s, a leftover of a stopped run", path)
                 shutil.rmtree(path)
         except OSError as error:
-            _log.warning("%s: what an earlier run left behind could not be removed: %s", self.folder, error)
+            _log.warning("%s: leftovers of an earlier run could not be removed: %s", self.folder, error)

@@ -1,7 +1,4 @@
-"""`complete.json`, written last, makes a folder a checkpoint: every file with its size and digest.
-
-Knows nothing of what the files hold.
-"""
+"""The manifest `complete.json`, written last: it lists the size and digest of every file of a checkpoint."""
 
 from __future__ import annotations
 
@@ -29,28 +26,28 @@ _RECORDED_PACKAGES = ("safetensors", "torch", "torchao")
 
 def _versions() -> dict[str, str | None]:
     installed = package_versions()
-    ours: dict[str, str | None] = {"calotype": VERSION, "python": platform.python_version()}
-    return ours | {name: installed[name] for name in _RECORDED_PACKAGES}
+    own_versions: dict[str, str | None] = {"calotype": VERSION, "python": platform.python_version()}
+    return own_versions | {name: installed[name] for name in _RECORDED_PACKAGES}
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a complete checkpoint is."""
+    """The content of `complete.json`."""
 
     step: int
     sequence: int
     """Orders the saves into a folder, so that the newest is the one saved last, whatever its step.
 
-    The time in nanoseconds, or one more than the highest there is where a clock went back.
+    It is the time in nanoseconds, or one more than the highest existing one if the clock went back.
     """
     world_size: int
     metric: float | None
-    """Lower is better. None when there was none, or when it was no finite number."""
+    """Lower is better. None if there is no metric or it is not finite."""
     files: Mapping[str, FileMark]
     saved_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     versions: Mapping[str, str | None] = field(default_factory=_versions)
     metric_name: str | None = None
-    """What the metric is: values of different ones are not compared. None where nobody said."""
+    """The kind of metric: only values of the same kind are compared. None if it was not recorded."""
 
     @property
     def num_bytes(self) -> int:
@@ -58,7 +55,7 @@ class Manifest:
 
 
 def finite_or_none(metric: float | None) -> float | None:
-    """A metric as a manifest holds it: one that is no number is never the best."""
+    """A metric as a manifest stores it: one that is not finite is never the best."""
     return float(metric) if metric is not None and math.isfinite(metric) else None
 
 
@@ -69,7 +66,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a folder, itself checked to the last byte."""
+    """The manifest of a folder, itself verified to the last byte."""
     path = folder / FILE_NAME
     try:
         with open_regular(path) as opened:
@@ -94,7 +91,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def broken_rule(folder: Path, manifest: Manifest) -> str | None:
-    """Why a folder is not what its manifest says, judged by names and sizes alone; None when it is."""
+    """Why a folder differs from its manifest, by names and sizes alone; None if it does not."""
     for name, mark in manifest.files.items():
         try:
             found = (folder / name).stat().st_size
@@ -106,10 +103,10 @@ def broken_rule(folder: Path, manifest: Manifest) -> str | None:
 
 
 def _encode(manifest: Manifest) -> bytes:
-    """Always the same bytes for the same manifest, with a digest of themselves at the end."""
+    """A deterministic encoding of the manifest, with its own digest at the end."""
     fields = {"format": FORMAT, **asdict(manifest)}
     if manifest.metric_name is None:
-        # Earlier versions did not know of it, and what they wrote is compared byte by byte.
+        # Earlier versions did not write this field, and their files are compared byte by byte.
         del fields["metric_name"]
     plain = json.dumps(fields, sort_keys=True).encode("ascii")
     fields["sha256"] = hashlib.sha256(plain).hexdigest()

@@ -1,7 +1,7 @@
-"""Being told to stop: a signal sets a flag that training looks at between steps, when everything is whole.
+"""Stop signals: a handler sets a flag that training checks between steps, when its state is consistent.
 
-SIGTERM (a scheduler takes the machine back), SIGUSR1 (Slurm's warning ahead of that) and SIGINT (the
-keyboard). Knows nothing of what is stopped or saved.
+The signals are SIGTERM (a scheduler takes the machine back), SIGUSR1 (Slurm's warning ahead of that) and
+SIGINT (the keyboard).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 class StopSignal:
-    """Use as a context manager; handlers that were there before come back at its end.
+    """Use it as a context manager; the previous handlers are restored at its end.
 
-    Only the main thread may handle signals: entered in another, this only offers `request` and the flag.
+    Only the main thread can install handlers: in another thread it only offers `request` and the flag.
     """
 
     def __init__(self) -> None:
@@ -36,17 +36,17 @@ class StopSignal:
 
     @property
     def reason(self) -> str | None:
-        """The name of the signal that came first, or what `request` was given."""
+        """The name of the first signal, or the argument of `request`."""
         return self._reason
 
     def request(self, reason: str) -> None:
-        """Ask for the stop from the program itself."""
+        """Request a stop from within the program."""
         self._reason = self._reason or reason
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in STOP_SIGNALS:
-                if _is_ours_to_take(number):
+                if _can_handle(number):
                     self._previous[number] = signal.signal(number, self._receive)
         return self
 
@@ -66,21 +66,22 @@ class StopSignal:
         self.request(signal.Signals(number).name)
 
 
-def _is_ours_to_take(number: signal.Signals) -> bool:
-    """Not a handler from outside Python, which could not be put back, nor a keyboard that is switched off."""
+def _can_handle(number: signal.Signals) -> bool:
+    """Excludes handlers from outside Python, which cannot be restored, and an ignored SIGINT."""
     previous = signal.getsignal(number)
-    switched_off = number == signal.SIGINT and previous is signal.SIG_IGN
-    return previous is not None and not switched_off
+    ignored = number == signal.SIGINT and previous is signal.SIG_IGN
+    return previous is not None and not ignored
 
 
 def agreed(flag: bool, device: torch.device | str = "cpu", group: dist.ProcessGroup | None = None) -> bool:
-    """Whether any rank says so, the same answer on all: a signal may reach one rank a step before another.
+    """Whether `flag` is true on any rank, with the same answer on all ranks.
 
-    Every rank calls it at the same steps. `device` is one that the group (training's own if none is given)
-    can reduce on; on a GPU the answer waits for all work queued before it.
+    A signal may reach one rank a step before another. Every rank calls it at the same steps. `device` is one
+    that the group (training's own by default) can reduce on; on a GPU the call waits for all work queued
+    before.
     """
     if not is_distributed():
         return flag
-    asked = torch.tensor(int(flag), device=device)
-    dist.all_reduce(asked, op=dist.ReduceOp.MAX, group=group)
-    return bool(asked.item())
+    result = torch.tensor(int(flag), device=device)
+    dist.all_reduce(result, op=dist.ReduceOp.MAX, group=group)
+    return bool(result.item())

@@ -1,4 +1,4 @@
-"""Which checkpoints may go: all but the last few and the best. Knows nothing of files."""
+"""Decide which checkpoints to keep: the last few and the best."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from calotype.train.checkpoint.discovery import Checkpoint
 def kept(checkpoints: Sequence[Checkpoint], keep_last: int, keep_best: int) -> list[Checkpoint]:
     """The last `keep_last` of `checkpoints`, which are in the order of saving, and the `keep_best` best.
 
-    Where they were judged by several metrics, the best by each: a run may go back to an earlier one.
+    With several kinds of metric it keeps the best of each: a run may return to an earlier kind.
     """
     chosen = list(checkpoints[-keep_last:])
     for name in dict.fromkeys(checkpoint.metric_name for checkpoint in checkpoints):
@@ -19,16 +19,16 @@ def kept(checkpoints: Sequence[Checkpoint], keep_last: int, keep_best: int) -> l
 
 
 def best_of(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
-    """The one with the lowest metric, of those judged as the newest was; of equals the one saved last."""
+    """The lowest metric among those of the newest one's kind; among equals the one saved last."""
     names = [checkpoint.metric_name for checkpoint in checkpoints if checkpoint.metric is not None]
     return next(iter(_best_by(names[-1], checkpoints, 1)), None) if names else None
 
 
 def _best_by(name: str | None, checkpoints: Sequence[Checkpoint], count: int) -> list[Checkpoint]:
-    """The lowest first. What does not say which metric it was judged by is compared with all."""
-    judged = [
+    """Lowest first. A checkpoint that does not name its kind of metric is compared with all."""
+    ranked = [
         (checkpoint.metric, -place, checkpoint)
         for place, checkpoint in enumerate(checkpoints)
         if checkpoint.metric is not None and (name is None or checkpoint.metric_name in (None, name))
     ]
-    return [checkpoint for _, _, checkpoint in sorted(judged, key=lambda entry: entry[:2])[:count]]
+    return [checkpoint for _, _, checkpoint in sorted(ranked, key=lambda entry: entry[:2])[:count]]

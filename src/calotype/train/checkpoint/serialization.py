@@ -1,6 +1,6 @@
-"""One state as two files, `NAME.safetensors` and `NAME.json`, and back. Knows nothing of what is in it.
+"""Write one state as two files, `NAME.safetensors` and `NAME.json`, and read it back.
 
-The JSON carries the digest of the tensors beside it, so that whoever has the JSON's digest has both.
+The JSON contains the digest of the tensor file, so the digest of the JSON covers both.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ _SLACK_BYTES = 2**16
 
 
 def needed_bytes(flat: FlatState) -> int:
-    """What a state takes on the disk; a little more rather than less."""
+    """The size of a state on the disk, rounded up."""
     tensors = sum(t.nbytes + len(name) + _HEADER_BYTES_PER_TENSOR for name, t in flat.tensors.items())
     return tensors + len(_encode(flat.skeleton)) + _SLACK_BYTES
 
 
 def write_state(folder: Path, name: str, flat: FlatState) -> dict[str, FileMark]:
-    """Write both files, tensors first; what they are, by file name."""
+    """Write both files, tensors first; returns their sizes and digests by file name."""
     entries = {tensor: (value.dtype, value.shape) for tensor, value in flat.tensors.items()}
     with new_file(folder / f"{name}.safetensors") as file:
         stream_safetensors(file, entries, flat.tensors.__getitem__, None, Silent())
     tensors = file.mark
-    noted = {"bytes": tensors.num_bytes, "sha256": tensors.sha256}
+    recorded = {"bytes": tensors.num_bytes, "sha256": tensors.sha256}
     with new_file(folder / f"{name}.json") as file:
-        file.write(_encode({"format": FORMAT, "tensors": noted, "state": flat.skeleton}))
+        file.write(_encode({"format": FORMAT, "tensors": recorded, "state": flat.skeleton}))
     return {f"{name}.safetensors": tensors, f"{name}.json": file.mark}
 
 
 def marks_of(folder: Path, name: str) -> dict[str, FileMark]:
-    """What another process wrote with `write_state`, by its own account: the tensors are not read for it."""
+    """The sizes and digests that another process recorded with `write_state`, without reading the tensors."""
     text = _read_bytes(folder / f"{name}.json")
     sidecar = _Sidecar(folder / f"{name}.json", text)
     own = FileMark(len(text), hashlib.sha256(text).hexdigest())
@@ -54,7 +54,7 @@ def marks_of(folder: Path, name: str) -> dict[str, FileMark]:
 
 
 def read_state(folder: Path, name: str, marks: dict[str, FileMark]) -> Any:
-    """The state that was written; every byte is checked against `marks` in the one pass that reads it."""
+    """Read a state; every byte is verified against `marks` in the same pass."""
     file = folder / f"{name}.json"
     text = _read_bytes(file)
     _compare(file, FileMark(len(text), hashlib.sha256(text).hexdigest()), marks[file.name])
@@ -77,8 +77,8 @@ class _Sidecar:
             found = f"has format {fields.get('format')!r}, this version of Calotype reads {FORMAT}"
             raise ModelFileError(file, f"{found}; use the version that wrote it")
         try:
-            noted: Any = fields["tensors"]
-            self.tensors = FileMark(noted["bytes"], noted["sha256"])
+            recorded: Any = fields["tensors"]
+            self.tensors = FileMark(recorded["bytes"], recorded["sha256"])
             self.skeleton = fields["state"]
         except (KeyError, TypeError) as error:
             raise ModelFileError(file, f"lacks a field: {error}") from None
@@ -90,7 +90,7 @@ def _read_bytes(file: Path) -> bytes:
 
 
 def _read_tensors(path: Path, mark: FileMark) -> dict[str, Tensor]:
-    """All tensors in the order of the file, so that the digest of the whole comes with reading them."""
+    """All tensors in file order, so that the digest of the whole file is computed while reading."""
     opened = open_regular(path)
     try:
         file = TensorFile(opened)

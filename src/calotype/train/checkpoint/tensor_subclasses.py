@@ -1,7 +1,7 @@
-"""Tensors made of other tensors, as quantised optimizers keep them: taken apart and put together again.
+"""Take apart and rebuild tensor subclasses that wrap other tensors, such as quantized optimizer states.
 
-A checkpoint names such a class by a word from the table below and never by a module, so that no file decides
-what is imported. Knows torch's protocol for wrappers, nothing of what the classes do.
+A checkpoint names such a class by a key of the table below and never by a module, so that no file decides
+what is imported. It uses torch's protocol for wrapper subclasses.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from calotype.core.errors import NotFoundError
 
 @dataclass(frozen=True)
 class WrapperClass:
-    """Where a class is found, and what brings it when it is not there."""
+    """The module and name of a class, and how to install it."""
 
     module: str
     name: str
@@ -35,27 +35,27 @@ WRAPPERS: dict[str, WrapperClass] = {
 
 
 def wrapper_word(tensor: Tensor) -> str | None:
-    """The table's word for the tensor's class, or None when it is not a wrapper we know."""
+    """The table's key for the tensor's class, or None if it is not a known wrapper."""
     kind = type(tensor)
-    for word, known in WRAPPERS.items():
+    for key, known in WRAPPERS.items():
         if (kind.__module__, kind.__qualname__) == (known.module, known.name):
-            return word
+            return key
     return None
 
 
 def take_apart(tensor: Any) -> tuple[dict[str, Tensor], Any]:
-    """The tensors inside, by name, and the plain values beside them."""
+    """The inner tensors by name, and the plain values beside them."""
     names, context = tensor.__tensor_flatten__()
     return {name: getattr(tensor, name) for name in names}, context
 
 
-def put_together(word: str, parts: Mapping[str, Tensor], context: object) -> Tensor:
-    """The wrapper that `take_apart` took apart."""
-    known = WRAPPERS[word]
+def put_together(key: str, parts: Mapping[str, Tensor], context: object) -> Tensor:
+    """Rebuild the wrapper that `take_apart` took apart."""
+    known = WRAPPERS[key]
     try:
         kind = getattr(import_module(known.module), known.name)
     except (ImportError, AttributeError) as error:
         raise NotFoundError(
-            f"the checkpoint holds {word}, which is not here ({error}): {known.install}"
+            f"the checkpoint holds {key}, which is not installed ({error}): {known.install}"
         ) from None
     return kind.__tensor_unflatten__(dict(parts), context, None, None)

@@ -1,7 +1,7 @@
-"""One checkpoint put together by all ranks: begun, written by each, completed by the first, given its name.
+"""Write one checkpoint by all ranks: begin, write per rank, complete on the first rank, rename.
 
-Ranks talk through a barrier and the folder alone. A rank that fails still comes to every barrier, so that the
-others learn of it instead of waiting for it. Knows nothing of other checkpoints but the one of the same step.
+Ranks communicate through a barrier and the folder alone. A rank that fails still reaches every barrier, so
+that the others learn of the failure instead of waiting for it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Barrier = Callable[[], object]
 
 
 def no_barrier() -> None:
-    """The barrier of a process that is alone."""
+    """The barrier of a process without peers."""
 
 
 def rank_name(rank: int) -> str:
@@ -43,7 +43,7 @@ def rank_name(rank: int) -> str:
 
 @dataclass(frozen=True)
 class Task:
-    """A checkpoint to be made, as one rank sees it."""
+    """A checkpoint to write, from the view of one rank."""
 
     folder: Path
     step: int
@@ -54,7 +54,7 @@ class Task:
 
     def __post_init__(self) -> None:
         if not (0 <= self.rank < self.world_size and self.step >= 0):
-            raise ValueError(f"step {self.step} of rank {self.rank} among {self.world_size} cannot be")
+            raise ValueError(f"step {self.step} of rank {self.rank} among {self.world_size} is impossible")
 
     @property
     def is_first(self) -> bool:
@@ -67,7 +67,7 @@ class CheckpointWriter:
     def __init__(
         self, task: Task, shared: FlatState | None, own: FlatState, *, claim: Callable[[], None]
     ) -> None:
-        """`shared` is the first rank's to write and None elsewhere; `claim` makes sure of the folder."""
+        """`shared` is written by the first rank and None elsewhere; `claim` locks the folder."""
         self.task, self._shared, self._own, self._claim = task, shared, own, claim
         self.partial = partial_path(task.folder, task.step)
         self.path = checkpoint_path(task.folder, task.step)
@@ -78,7 +78,7 @@ class CheckpointWriter:
             self._needed_bytes = needed_bytes(shared) + needed_bytes(own) * task.world_size
 
     def write(self, barrier: Barrier) -> Path:
-        """Make the checkpoint together with the other ranks; it is complete on the disk when this returns."""
+        """Write the checkpoint together with the other ranks; it is complete and on the disk on return."""
         try:
             outcome = _Outcome()
             outcome.attempt(self._begin)
@@ -90,7 +90,8 @@ class CheckpointWriter:
             outcome.attempt(self._confirm)
             outcome.raise_failure()
         except BaseException:
-            # Only what was begun here: where the folder was refused, a partial one belongs to somebody else.
+            # Delete only what this run began: if the folder was refused, a partial one belongs to another
+            # run.
             if self._has_begun:
                 shutil.rmtree(self.partial, ignore_errors=True)
             raise
@@ -131,22 +132,22 @@ class CheckpointWriter:
             metric_name=self.task.metric_name,
         )
         with explained(self.task.folder, self._needed_bytes):
-            # The files' names first: a manifest must never be on the disk before what it vouches for.
+            # Names are synced first: a manifest must never be on the disk before the files that it lists.
             sync_folder(self.partial)
             write_manifest(self.partial, manifest)
             sync_folder(self.partial)
-            self._take_place()
+            self._rename()
 
-    def _take_place(self) -> None:
-        """Give the checkpoint its name. One of the same step is set aside first, where it still counts."""
-        aside = replaced_path(self.task.folder, self.task.step)
+    def _rename(self) -> None:
+        """Rename to the final name. A checkpoint of the same step is renamed first and counts until then."""
+        replaced = replaced_path(self.task.folder, self.task.step)
         if self.path.exists():
-            if aside.exists():
-                remove_folder(aside)
-            move(self.path, aside)
+            if replaced.exists():
+                remove_folder(replaced)
+            move(self.path, replaced)
         move(self.partial, self.path)
-        if aside.exists():
-            remove_or_say(aside)
+        if replaced.exists():
+            remove_or_say(replaced)
 
     def _confirm(self) -> None:
         if self.task.is_first:
@@ -171,7 +172,7 @@ class CheckpointWriter:
 
 
 class _Outcome:
-    """The first failure of several stages; after it the rest is left out."""
+    """The first failure of several stages; the stages after it are skipped."""
 
     def __init__(self) -> None:
         self._failure: Exception | None = None

@@ -1,8 +1,9 @@
-"""Where training batches come from: pictures, captions, tensors, shards. Knows nothing of models or losses.
+"""Training data: sources of samples, the order of samples, and the batches made from them.
 
-Reading order: `batch`, `needs`, `feed`, `opening`; then how the order is made (`mixing`, `order`, `buckets`,
-`plan`) and how a micro-batch is (`micro_batches`, `preparation`, `pictures`, `report`); then the sources:
-`synthetic`; `folder` with `captions`; `shards` with `shard_paths`, `download`, `tar_scan`, `shard_index` and
-`shard_writer`; what stays far away (`streamed` with `remote_index`, `node_cache`, `object_store` and
-`sharded_order`); `precomputed` with its index, shard and writer; `mds` and `mds_streamed`.
+Reading order: `types`, `requirements`, `dataloader`, `factory`; then the order of samples (`hashing`,
+`sampler`, `aspect_buckets`, `batch_sampler`) and the making of a micro-batch (`workers`, `collate`,
+`image_transforms`, `bad_samples`); then `sources/`: `synthetic`; `folder` with `captions`; `webdataset` with
+`shard_urls`, `http_download`, `tar_index` and `webdataset_writer`; remote shards (`remote_shards` with
+`remote_index`, `node_cache`, `object_store`, and `sharded_sampler` above); `mds` and `mds_streaming`; and
+`precomputed/` with its index, shard and writer.
 """

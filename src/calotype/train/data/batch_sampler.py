@@ -1,7 +1,7 @@
-"""Which samples make up each micro-batch: by order alone, by bucket, or once through. Reads no sample.
+"""Choose the samples of each micro-batch: sequentially, by bucket, or in a single pass.
 
-A plan is a pure function of the micro-batch's number, so workers need not talk to each other and a resumed
-run needs no replay. It names more samples than a micro-batch holds: the rest stand in for unreadable ones.
+The choice is a pure function of the micro-batch's number, so workers need no communication and a resumed run
+needs no replay. It yields more samples than a micro-batch holds: the rest replace unreadable ones.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,19 +21,19 @@ _BUCKET = 2
 
 @dataclass(frozen=True)
 class SampleRef:
-    """A sample to read, and how."""
+    """A sample to read, and how to transform it."""
 
     index: int
     position: int
     target: Size
     draw: int
-    """What chance decides about this sample this time: crop, flip, and which of several captions."""
+    """The random number for this visit of the sample: crop, flip, and the choice among captions."""
     num_candidates: int
-    """Samples this one was picked from."""
+    """The number of samples that this one was chosen from."""
 
 
 class BatchSampler(Protocol):
-    """Says what to read."""
+    """Yields the samples to read."""
 
     def samples(self, number: int) -> Iterator[SampleRef]:
         """Samples for this rank's micro-batch `number`, in order of preference."""
@@ -42,7 +42,7 @@ class BatchSampler(Protocol):
 
 @dataclass(frozen=True)
 class SequentialBatchSampler:
-    """All pictures at one size, in the plain order."""
+    """All images at one size, in the order of the epoch sampler."""
 
     order: EpochSampler | ShardedSampler
     share: RankShard
@@ -58,10 +58,10 @@ class SequentialBatchSampler:
 class BucketBatchSampler:
     """Micro-batches of one bucket each.
 
-    Every bucket has an endless order of its own, cut into groups of a micro-batch. An epoch is all the
-    groups that are full by then, shuffled; what does not fill a group waits for the next epoch. How many
-    groups are full after so many epochs follows from a division, so no epoch has to be played through.
-    Ranks take groups in turn. Only another micro-batch size changes the groups.
+    Every bucket has its own endless order, cut into groups of a micro-batch. An epoch consists of all groups
+    that are full by then, shuffled; samples that do not fill a group move to the next epoch. The number of
+    full groups after some epochs follows from a division, so no epoch has to be replayed. Ranks take groups
+    in turn. Only another micro-batch size changes the groups.
     """
 
     def __init__(self, buckets: Sequence[Bucket], share: RankShard, seed: int, *, shuffle: bool) -> None:
@@ -74,14 +74,14 @@ class BucketBatchSampler:
 
     def samples(self, number: int) -> Iterator[SampleRef]:
         size = self._share.micro_batch_size
-        which, group = self._locate(self._share.start(number) // size)
-        bucket, order = self._buckets[which], self._orders[which]
+        bucket_index, group = self._locate(self._share.start(number) // size)
+        bucket, order = self._buckets[bucket_index], self._orders[bucket_index]
         for position in count(group * size):
             index = int(bucket.members[order.index(position)])
             yield SampleRef(index, position, bucket.size, mixed(order.seed, position), order.num_samples)
 
     def _locate(self, turn: int) -> tuple[int, int]:
-        """The bucket whose turn it is, and which of its groups."""
+        """The bucket of this turn, and the number of its group."""
         epoch = max(turn * self._share.micro_batch_size // self._num_samples - 1, 0)
         while sum(self._full_groups(epoch + 1)) <= turn:
             epoch += 1
@@ -90,8 +90,8 @@ class BucketBatchSampler:
         if self._shuffle:
             place = shuffled(place, length, round_keys(self._seed, _GROUP_ORDER, epoch))
         ends = list(accumulate(a - b for a, b in zip(after, before, strict=True)))
-        which = next(b for b, end in enumerate(ends) if place < end)
-        return which, after[which] - (ends[which] - place)
+        bucket_index = next(b for b, end in enumerate(ends) if place < end)
+        return bucket_index, after[bucket_index] - (ends[bucket_index] - place)
 
     def _full_groups(self, num_epochs: int) -> list[int]:
         size = self._share.micro_batch_size
@@ -99,9 +99,10 @@ class BucketBatchSampler:
 
 
 class SinglePassBatchSampler:
-    """Every sample once, for work that is done before training. Nothing stands in for the unreadable.
+    """Every sample once, for work before training. Unreadable samples are not replaced.
 
-    The sequence is bucket after bucket; each rank has one piece of it, so that what it writes is in order.
+    The sequence goes bucket by bucket; each rank has one contiguous piece of it, so that its output is in
+    order.
     """
 
     def __init__(self, buckets: Sequence[Bucket], share: RankShard, first: int | None) -> None:
@@ -112,21 +113,21 @@ class SinglePassBatchSampler:
         self._pieces = self._cut(max(begin, first or 0), end, share.micro_batch_size)
 
     def __len__(self) -> int:
-        """Micro-batches of this rank."""
+        """The number of micro-batches of this rank."""
         return len(self._pieces)
 
     def samples(self, number: int) -> Iterator[SampleRef]:
-        which, begin, end = self._pieces[number]
-        bucket = self._buckets[which]
-        offset = self._ends[which] - len(bucket.members)
+        bucket_index, begin, end = self._pieces[number]
+        bucket = self._buckets[bucket_index]
+        offset = self._ends[bucket_index] - len(bucket.members)
         for position in range(begin, end):
             index = int(bucket.members[position - offset])
             yield SampleRef(index, position, bucket.size, mixed(position), self._ends[-1])
 
     def _cut(self, begin: int, end: int, size: int) -> list[tuple[int, int, int]]:
         pieces, start = [], 0
-        for which, bucket_end in enumerate(self._ends):
+        for bucket_index, bucket_end in enumerate(self._ends):
             low, high = max(begin, start), min(end, bucket_end)
-            pieces += [(which, at, min(at + size, high)) for at in range(low, high, size)]
+            pieces += [(bucket_index, at, min(at + size, high)) for at in range(low, high, size)]
             start = bucket_end
         return pieces

@@ -1,7 +1,4 @@
-"""From samples as they are stored to a batch as it is trained on: decoding, cropping, checking, stacking.
-
-Knows what the model needs; knows nothing of where samples come from or in which order.
-"""
+"""Turn stored samples into training batches: decode, crop, validate and stack."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +15,7 @@ from calotype.train.data.requirements import DataRequirements
 from calotype.train.data.types import Batch, Sample
 
 _CAPTION = 1
-"""Sets the choice of a caption apart from crop and flip, which the same draw decides."""
+"""Separates the choice of a caption from crop and flip, which use the same random number."""
 
 
 @dataclass(frozen=True)
@@ -31,50 +28,50 @@ class PreparedSample:
     """(3, height, width) bytes."""
     size: tuple[int, ...]
     visit: tuple[int, bool] | None = None
-    """Where a kept picture is, and whether it is wanted mirrored this time."""
+    """The row of a cached image, and whether it is mirrored this time."""
 
 
 @dataclass(frozen=True)
 class Collator:
-    """What is done to every sample."""
+    """Prepares samples as the recipe's data section and the model require."""
 
     part: DataConfig
     needs: DataRequirements
 
-    def prepare(self, sample: Sample, pick: SampleRef) -> PreparedSample:
-        """The sample ready to be stacked; raises CorruptSampleError when it cannot be used."""
-        sample = self._captioned(sample, pick)
+    def prepare(self, sample: Sample, sample_ref: SampleRef) -> PreparedSample:
+        """The sample ready to be stacked; raises CorruptSampleError if it cannot be used."""
+        sample = self._choose_caption(sample, sample_ref)
         _check_text(sample)
         if sample.latents is not None:
-            mismatch = shape_mismatch(sample, self.needs, pick.target)
+            mismatch = shape_mismatch(sample, self.needs, sample_ref.target)
             if mismatch is not None:
                 raise CorruptSampleError(sample.key, mismatch)
             _check_finite(sample)
-            height, width = pick.target
+            height, width = sample_ref.target
             return PreparedSample(
-                sample, pick.position, None, sample.size or (height, width, 0, 0, height, width)
+                sample, sample_ref.position, None, sample.size or (height, width, 0, 0, height, width)
             )
         if sample.kept is not None:
-            visit = (sample.kept.row, self.part.random_flip and is_mirrored(pick.draw))
-            return PreparedSample(sample, pick.position, None, sample.kept.size, visit)
+            visit = (sample.kept.row, self.part.random_flip and is_mirrored(sample_ref.draw))
+            return PreparedSample(sample, sample_ref.position, None, sample.kept.size, visit)
         if sample.picture is None:
             raise CorruptSampleError(sample.key, "has neither a picture nor latents")
         try:
             pixels, size = crop_and_resize(
                 sample.picture,
-                pick.target,
+                sample_ref.target,
                 random_crop=self.part.crop == "random",
                 random_flip=self.part.random_flip,
-                draw=pick.draw,
+                draw=sample_ref.draw,
             )
         except ImageError as error:
             raise CorruptSampleError(sample.key, str(error)) from None
-        return PreparedSample(sample, pick.position, pixels, size)
+        return PreparedSample(sample, sample_ref.position, pixels, size)
 
-    def _captioned(self, sample: Sample, pick: SampleRef) -> Sample:
-        # An embedding that was kept is of one caption, whichever others there were.
+    def _choose_caption(self, sample: Sample, sample_ref: SampleRef) -> Sample:
+        # A stored embedding belongs to one caption, whichever other captions there are.
         if sample.captions and sample.context is None:
-            chosen = mixed(pick.draw, _CAPTION) % len(sample.captions)
+            chosen = mixed(sample_ref.draw, _CAPTION) % len(sample.captions)
             return replace(sample, caption=sample.captions[chosen])
         if sample.caption or sample.context is not None:
             return replace(sample, caption=sample.caption or "")
@@ -86,7 +83,7 @@ class Collator:
 
 
 def shape_mismatch(sample: Sample, needs: DataRequirements, target: Size) -> str | None:
-    """How a sample's tensors differ from what the model takes; None if they do not."""
+    """How a sample's tensors differ from the model's shapes; None if they do not."""
     height, width = (side // needs.vae_factor for side in target)
     wanted: dict[str, tuple[int, ...]] = {
         "latents": (needs.latent_channels, height, width),
@@ -95,11 +92,11 @@ def shape_mismatch(sample: Sample, needs: DataRequirements, target: Size) -> str
     if needs.pooled_width is not None:
         wanted["pooled"] = (needs.pooled_width,)
         if sample.context is not None and sample.pooled is None:
-            return "it has no pooled text, which the model wants"
+            return "it has no pooled text, which the model needs"
     for name, shape in wanted.items():
         tensor: Tensor | None = getattr(sample, name)
         if tensor is not None and tuple(tensor.shape) != shape:
-            return f"its {name} are {_times(tensor.shape)}, the model wants {_times(shape)}"
+            return f"its {name} are {_times(tensor.shape)}, the model needs {_times(shape)}"
     return None
 
 
@@ -107,7 +104,7 @@ def _check_text(sample: Sample) -> None:
     try:
         (sample.caption or "").encode()
     except UnicodeEncodeError:
-        # JSON can name half of a character, which no tokenizer takes.
+        # JSON can encode half of a surrogate pair, which no tokenizer accepts.
         raise CorruptSampleError(sample.key, "its caption is not valid Unicode") from None
 
 
@@ -115,11 +112,11 @@ def _check_finite(sample: Sample) -> None:
     for name in ("latents", "context", "pooled"):
         tensor: Tensor | None = getattr(sample, name)
         if tensor is not None and not (tensor.is_floating_point() and bool(tensor.isfinite().all())):
-            raise CorruptSampleError(sample.key, f"its {name} hold something that is not a finite number")
+            raise CorruptSampleError(sample.key, f"its {name} hold a value that is not a finite number")
 
 
 def stack_samples(rows: Sequence[PreparedSample]) -> Batch:
-    """The rows as one batch. What not every row has is left out, since a batch cannot have gaps."""
+    """Stack rows into a batch. Tensors that some rows lack are dropped, since a batch cannot have gaps."""
 
     def column(name: str) -> Tensor | None:
         tensors = [getattr(row.sample, name) for row in rows]

@@ -1,8 +1,7 @@
-"""Opens the data a recipe names and hands out one rank's share of it in batches. Knows nothing of training.
+"""Build the data loader of a recipe's data section: one rank's share of the samples in batches.
 
-Where a run stands is one number, kept by the loop: the samples all ranks have consumed together. A feed that
-is opened with it gives the batches that would have come next, whatever the number of workers; and, all ranks
-together, whatever the number of ranks.
+The position of a run is one number, kept by the trainer: the samples that all ranks have consumed together. A
+data loader opened with it continues with the next batches, whatever the number of workers and ranks.
 """
 
 import logging
@@ -37,60 +36,60 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known of the data before the first batch."""
+    """What is known of the dataset before the first batch."""
 
     num_samples: int | None
-    """In one epoch; None when there is no end to them."""
+    """In one epoch; None if the data is endless."""
     identity: str
-    """Changes when the list of samples does, which makes a saved position meaningless."""
+    """Changes with the list of samples, which makes a saved position meaningless."""
     empty_text: Text | None
-    """The empty caption's embedding, where captions come as embeddings."""
+    """The embedding of the empty caption, if captions come as embeddings."""
 
 
 class DataLoader(Iterator[Batch]):
-    """This rank's batches, one after the other. Use as a context manager, or close it.
+    """Iterates over this rank's batches. Use it as a context manager, or close it.
 
-    Batches are on the CPU, pinned if the device is a GPU; what is made up or kept there is on the device.
+    Batches are on the CPU, pinned if the device is a GPU; synthetic and cached data is on the device.
     """
 
     def __init__(
         self,
-        deliveries: Iterator[Delivery],
+        micro_batches: Iterator[Delivery],
         share: RankShard,
-        facts: DatasetInfo,
-        tally: BadSampleCounter,
+        info: DatasetInfo,
+        bad_samples: BadSampleCounter,
         source: Source | None = None,
     ) -> None:
-        self._deliveries: Iterator[Delivery] | None = deliveries
-        self._share, self._tally, self._source = share, tally, source
-        self._num_handed_out = 0
-        self.facts = facts
+        self._micro_batches: Iterator[Delivery] | None = micro_batches
+        self._share, self._bad_samples, self._source = share, bad_samples, source
+        self._num_batches = 0
+        self.facts = info
 
     def __next__(self) -> Batch:
-        if self._deliveries is None:
-            raise ValueError("the feed is closed")
+        if self._micro_batches is None:
+            raise ValueError("the data loader is closed")
         while True:
-            delivery = next(self._deliveries)
-            self._tally.add(delivery.unreadable)
-            if delivery.failure is not None:
-                raise DataError("data", delivery.failure)
-            if delivery.batch is not None:
-                self._num_handed_out += 1
-                return delivery.batch
+            micro_batch = next(self._micro_batches)
+            self._bad_samples.add(micro_batch.unreadable)
+            if micro_batch.failure is not None:
+                raise DataError("data", micro_batch.failure)
+            if micro_batch.batch is not None:
+                self._num_batches += 1
+                return micro_batch.batch
 
     @property
     def samples_seen(self) -> int:
         """Samples consumed by all ranks, if each has taken as many batches as this one."""
-        return self._share.seen_after(self._num_handed_out)
+        return self._share.seen_after(self._num_batches)
 
     def report(self) -> BadSampleReport:
-        """Samples this rank could not read in the batches handed out so far, whichever worker met them."""
-        return self._tally.report()
+        """Samples this rank could not read in the batches so far, in whichever worker."""
+        return self._bad_samples.report()
 
     def close(self) -> None:
-        """Stop the workers; batches they had ready are dropped."""
-        # Torch's loader stops its workers when it is let go of.
-        self._deliveries = None
+        """Stop the workers; batches they have ready are dropped."""
+        # torch's loader stops its workers when it is garbage-collected.
+        self._micro_batches = None
         if self._source is not None:
             self._source.close()
 
@@ -114,31 +113,31 @@ def build_dataloader(
     encode: Encode | None = None,
     progress: Progress | None = None,
 ) -> DataLoader:
-    """An endless feed of this rank's micro-batches, going on after `samples_seen` samples of all ranks.
+    """An endless data loader of this rank's micro-batches, from `samples_seen` samples of all ranks on.
 
-    `encode` is the training's autoencoder, where latents are to be kept. `progress` watches what has to be
-    done before the first batch: decoding and encoding, where everything is kept in memory.
+    `encode` is the training's autoencoder, needed if latents are cached. `progress` shows the work before the
+    first batch: decoding and encoding, if everything is cached in memory.
     """
     share = RankShard(rank, world_size, micro_batch_size, samples_seen)
-    tally = BadSampleCounter(part.most_corrupt)
+    bad_samples = BadSampleCounter(part.most_corrupt)
     if part.kind in SYNTHETIC:
         warn_of_ignored(part)
         synthetic = Synthetic(needs, part.seed, encoded=part.kind == "synthetic_latents")
-        facts = DatasetInfo(None, f"{part.kind}-{part.seed}", synthetic.empty_text)
-        return DataLoader(_made_up(synthetic, share), share, facts, tally)
+        info = DatasetInfo(None, f"{part.kind}-{part.seed}", synthetic.empty_text)
+        return DataLoader(_synthetic_batches(synthetic, share), share, info, bad_samples)
     source = build_source(part, needs)
-    tally.add(source.damage)
-    plan, preparation = build_batch_sampler(source, part, needs, share), Collator(part, needs)
-    kept: CacheBackend | None = None
+    bad_samples.add(source.damage)
+    batch_sampler, collator = build_batch_sampler(source, part, needs, share), Collator(part, needs)
+    cache: CacheBackend | None = None
     if part.in_memory and part.kind != "precomputed":
-        source, kept = pictures = cache_all(source, preparation, progress)
+        source, cache = cached_source = cache_all(source, collator, progress)
         if part.keep_latents and encode is not None:
-            kept = encode_all(pictures[1], encode, needs.device, micro_batch_size, progress)
-    dataset = MicroBatchDataset(source, plan, preparation, micro_batch_size)
-    deliveries = loaded(dataset, count(), part.num_workers, pin=needs.device.type == "cuda")
-    if kept is not None:
-        deliveries = map(kept.put_into, deliveries)
-    return DataLoader(deliveries, share, _facts(source), tally, source)
+            cache = encode_all(cached_source[1], encode, needs.device, micro_batch_size, progress)
+    dataset = MicroBatchDataset(source, batch_sampler, collator, micro_batch_size)
+    micro_batches = loaded(dataset, count(), part.num_workers, pin=needs.device.type == "cuda")
+    if cache is not None:
+        micro_batches = map(cache.put_into, micro_batches)
+    return DataLoader(micro_batches, share, _dataset_info(source), bad_samples, source)
 
 
 def build_single_pass(
@@ -150,26 +149,28 @@ def build_single_pass(
     micro_batch_size: int,
     first: int | None = None,
 ) -> DataLoader:
-    """Every sample once, and then the end: for precomputing. Nothing stands in for unreadable samples.
+    """A data loader that yields every sample once: for precomputing. Unreadable samples are not replaced.
 
-    `first` skips the positions before it; it is what `PrecomputedWriter.next_position` says.
+    `first` skips the positions before it; see `PrecomputedWriter.next_position`.
     """
     share = RankShard(rank, world_size, micro_batch_size)
-    tally = BadSampleCounter(part.most_corrupt)
+    bad_samples = BadSampleCounter(part.most_corrupt)
     if part.in_memory:
         _log.warning("data.in_memory=True has no effect where every sample is read once")
     source = build_source(part, needs)
-    tally.add(source.damage)
-    plan = SinglePassBatchSampler(buckets_of(source, part, needs, least=1), share, first)
-    dataset = MicroBatchDataset(source, plan, Collator(part, needs), micro_batch_size)
-    deliveries = loaded(dataset, range(len(plan)), part.num_workers, pin=needs.device.type == "cuda")
-    return DataLoader(deliveries, share, _facts(source), tally, source)
+    bad_samples.add(source.damage)
+    batch_sampler = SinglePassBatchSampler(buckets_of(source, part, needs, least=1), share, first)
+    dataset = MicroBatchDataset(source, batch_sampler, Collator(part, needs), micro_batch_size)
+    micro_batches = loaded(
+        dataset, range(len(batch_sampler)), part.num_workers, pin=needs.device.type == "cuda"
+    )
+    return DataLoader(micro_batches, share, _dataset_info(source), bad_samples, source)
 
 
-def _facts(source: Source) -> DatasetInfo:
+def _dataset_info(source: Source) -> DatasetInfo:
     return DatasetInfo(len(source), source.identity, source.empty_text)
 
 
-def _made_up(synthetic: Synthetic, share: RankShard) -> Iterator[Delivery]:
+def _synthetic_batches(synthetic: Synthetic, share: RankShard) -> Iterator[Delivery]:
     for number in count():
         yield Delivery(synthetic.batch(share.start(number), share.micro_batch_size))

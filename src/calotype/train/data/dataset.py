@@ -1,7 +1,7 @@
-"""Micro-batch number so-and-so, whole: picked, read, prepared. Runs in a worker process or in the main one.
+"""Build one micro-batch by its number: choose, read and prepare its samples. Runs in any process.
 
-The answer depends on the number alone, so it does not matter which worker gives it. Whatever goes wrong is
-part of the answer, because an exception loses its type and its names on the way between processes.
+The result depends on the number alone, so any worker can build it. Errors are part of the result, because an
+exception loses its type and attributes on its way between processes.
 """
 
 from collections.abc import Sequence
@@ -21,25 +21,25 @@ from calotype.train.data.types import Batch, Source
 
 @dataclass(frozen=True)
 class Delivery:
-    """What became of one micro-batch."""
+    """The result for one micro-batch."""
 
     batch: Batch | None
-    """None when nothing could be read."""
+    """None if no sample could be read."""
     unreadable: tuple[BadSample, ...] = ()
     failure: str | None = None
-    """Why there can be no batch at all."""
+    """Why there is no batch at all."""
     visits: Tensor | None = None
-    """(n, 2) int64, where pictures are kept elsewhere: the row of each, and 1 where it is wanted mirrored."""
+    """(n, 2) int64 for cached images: the row of each, and 1 if it is mirrored."""
 
     def pin_memory(self) -> Self:
-        """Called by torch's loader, in a thread of its own."""
+        """Called by torch's loader, in its pinning thread."""
         visits = None if self.visits is None else self.visits.pin_memory()
         return replace(self, batch=self.batch.pin() if self.batch else None, visits=visits)
 
 
 @dataclass
-class _Filling:
-    """A micro-batch on its way."""
+class _MicroBatchBuilder:
+    """A micro-batch under construction."""
 
     rows: list[PreparedSample] = field(default_factory=list)
     unreadable: dict[str, BadSample] = field(default_factory=dict)
@@ -47,45 +47,45 @@ class _Filling:
 
 
 class MicroBatchDataset(Dataset[Delivery]):
-    """Every micro-batch of this rank by number, without end."""
+    """Every micro-batch of this rank by number, endless."""
 
     def __init__(
-        self, source: Source, plan: BatchSampler, preparation: Collator, micro_batch_size: int
+        self, source: Source, batch_sampler: BatchSampler, collator: Collator, micro_batch_size: int
     ) -> None:
-        self._source, self._plan, self._preparation = source, plan, preparation
+        self._source, self._batch_sampler, self._collator = source, batch_sampler, collator
         self._size = micro_batch_size
 
     def __getitem__(self, number: int) -> Delivery:
-        filling = _Filling()
+        builder = _MicroBatchBuilder()
         try:
-            failure = self._fill(number, filling)
+            failure = self._fill(number, builder)
         except CalotypeError as error:
             failure = str(error)
-        unreadable = tuple(filling.unreadable.values())
-        if not filling.rows or failure is not None:
+        unreadable = tuple(builder.unreadable.values())
+        if not builder.rows or failure is not None:
             return Delivery(None, unreadable, failure)
-        visits = [row.visit for row in filling.rows if row.visit is not None]
-        which = torch.tensor(visits, dtype=torch.int64) if visits else None
-        return Delivery(stack_samples(filling.rows), unreadable, visits=which)
+        visits = [row.visit for row in builder.rows if row.visit is not None]
+        visit_rows = torch.tensor(visits, dtype=torch.int64) if visits else None
+        return Delivery(stack_samples(builder.rows), unreadable, visits=visit_rows)
 
-    def _fill(self, number: int, filling: _Filling) -> str | None:
-        """Read until the micro-batch is full or the plan's picks end; why it gave up, if it did."""
-        for pick in self._plan.samples(number):
+    def _fill(self, number: int, builder: _MicroBatchBuilder) -> str | None:
+        """Read until the micro-batch is full or the samples end; returns the reason if it gave up."""
+        for sample_ref in self._batch_sampler.samples(number):
             try:
-                filling.rows.append(self._preparation.prepare(self._source.read(pick.index), pick))
-                filling.num_failed_in_a_row = 0
+                builder.rows.append(self._collator.prepare(self._source.read(sample_ref.index), sample_ref))
+                builder.num_failed_in_a_row = 0
             except CorruptSampleError as error:
-                filling.unreadable[error.name] = BadSample(error.name, error.reason)
-                filling.num_failed_in_a_row += 1
-            if len(filling.rows) == self._size:
+                builder.unreadable[error.name] = BadSample(error.name, error.reason)
+                builder.num_failed_in_a_row += 1
+            if len(builder.rows) == self._size:
                 return None
-            if len(filling.unreadable) > self._preparation.part.most_corrupt:
+            if len(builder.unreadable) > self._collator.part.most_corrupt:
                 return "too many unreadable samples"
-            # Twice the number of samples in a row has a whole epoch in it, wherever it began.
-            if filling.num_failed_in_a_row >= 2 * pick.num_candidates:
-                return _none_left(pick.num_candidates, list(filling.unreadable.values()))
+            # Any run of twice the number of samples contains a whole epoch.
+            if builder.num_failed_in_a_row >= 2 * sample_ref.num_candidates:
+                return _all_unreadable(sample_ref.num_candidates, list(builder.unreadable.values()))
         return None
 
 
-def _none_left(num_candidates: int, unreadable: Sequence[BadSample]) -> str:
+def _all_unreadable(num_candidates: int, unreadable: Sequence[BadSample]) -> str:
     return f"none of {num_candidates} samples can be read, for instance {unreadable[0]}"

@@ -1,4 +1,4 @@
-"""From what a recipe says of its data to a source, and to the sizes it is trained at. Orders nothing."""
+"""Build the source, the buckets and the batch sampler from a recipe's data section."""
 
 import logging
 import os
@@ -31,15 +31,15 @@ from calotype.train.data.types import Source
 _log = logging.getLogger(__name__)
 
 SYNTHETIC = SYNTHETIC_KINDS
-_OF_IMAGES = ("crop", "random_flip", "default_caption", "in_memory")
+_IMAGE_SETTINGS = ("crop", "random_flip", "default_caption", "in_memory")
 STREAMED = ("shards", "mds")
-_OF_STREAMS = ("shuffle_shards", "lanes")
+_STREAMING_SETTINGS = ("shuffle_shards", "lanes")
 _IGNORED = {
-    "synthetic": (*_OF_IMAGES, "path", "buckets"),
-    "synthetic_latents": (*_OF_IMAGES, "path", "buckets"),
-    "precomputed": _OF_IMAGES,
+    "synthetic": (*_IMAGE_SETTINGS, "path", "buckets"),
+    "synthetic_latents": (*_IMAGE_SETTINGS, "path", "buckets"),
+    "precomputed": _IMAGE_SETTINGS,
 }
-_MEANT = {
+_FIX_BY_KIND = {
     "folder": "name one with pictures",
     "mds": "an MDS data set is one with an index.json",
     "precomputed": "make one with `calotype train precompute`",
@@ -47,7 +47,7 @@ _MEANT = {
 
 
 def check_place(part: DataConfig) -> None:
-    """Refuse a path that leads nowhere on this disk, before anything is loaded or made. Opens nothing."""
+    """Refuse a path that does not exist on this disk, before anything is loaded. Opens nothing."""
     if part.kind in SYNTHETIC:
         return
     path = _path_of(part)
@@ -56,12 +56,12 @@ def check_place(part: DataConfig) -> None:
     if part.kind == "shards":
         local_shards(path)
     elif not Path(path).expanduser().is_dir():
-        raise NotFoundError(f"data.path: {path} is not a folder; {_MEANT[part.kind]}")
+        raise NotFoundError(f"data.path: {path} is not a folder; {_FIX_BY_KIND[part.kind]}")
 
 
 def _path_of(part: DataConfig) -> str:
     if not part.path:
-        # Quoted, since shells know such braces too.
+        # Quoted, since shells expand such braces too.
         example = {"shards": '"data.path=data/name-{000..099}.tar"'}.get(part.kind, "data.path=data/pictures")
         rule = f"data.kind={part.kind} needs one, for instance {example}"
         raise RequestError([Problem("data.path", rule, part.path)])
@@ -69,31 +69,31 @@ def _path_of(part: DataConfig) -> str:
 
 
 def build_source(part: DataConfig, needs: DataRequirements) -> Source:
-    """The samples `part` leads to."""
+    """The source of the samples that `part` describes."""
     if part.kind in SYNTHETIC:
         raise RequestError(
-            [Problem("data.kind", f"{part.kind} samples are made up, there is nothing to open")]
+            [Problem("data.kind", f"{part.kind} samples are generated, so there is nothing to open")]
         )
     path = _path_of(part)
     warn_of_ignored(part)
     if part.cache_gb is not None and part.kind in STREAMED and is_url(path):
-        return _streamed(part, part.cache_gb)
+        return _build_streaming_source(part, part.cache_gb)
     if part.kind == "shards":
         return WebDatasetSource(local_shards(path))
     if part.kind == "mds":
         return open_mds(path)
     folder = Path(path).expanduser()
     if part.kind == "precomputed":
-        return _fitting(PrecomputedSource(folder, needs), folder, needs)
+        return _check_first_sample(PrecomputedSource(folder, needs), folder, needs)
     return FolderSource(folder, captions_needed=part.default_caption is None)
 
 
 def build_batch_sampler(
     source: Source, part: DataConfig, needs: DataRequirements, share: RankShard
 ) -> BatchSampler:
-    """How the samples are put into micro-batches."""
+    """The batch sampler that groups the samples into micro-batches."""
     if isinstance(source, StreamedSource):
-        return _streamed_plan(source, part, needs, share)
+        return _build_streaming_sampler(source, part, needs, share)
     if part.buckets:
         buckets = buckets_of(source, part, needs, least=share.micro_batch_size)
         return BucketBatchSampler(buckets, share, part.seed, shuffle=part.shuffle)
@@ -102,7 +102,7 @@ def build_batch_sampler(
 
 
 def buckets_of(source: Source, part: DataConfig, needs: DataRequirements, least: int) -> list[Bucket]:
-    """Which samples are trained at which size; one square for all, unless buckets are asked for."""
+    """The samples by training size; one square bucket unless the recipe uses buckets."""
     square = (needs.resolution, needs.resolution)
     if isinstance(source, PrecomputedSource):
         return _buckets_of_latents(source, part)
@@ -110,28 +110,28 @@ def buckets_of(source: Source, part: DataConfig, needs: DataRequirements, least:
         return [Bucket(square, torch.arange(len(source)))]
     buckets = sorted_into(image_sizes(source), bucket_sizes(needs.resolution), least)
     counts = ", ".join(f"{bucket.size[0]}×{bucket.size[1]}: {len(bucket.members)}" for bucket in buckets)
-    _log.info("pictures by bucket (height×width): %s", counts)
+    _log.info("images by bucket (height×width): %s", counts)
     return buckets
 
 
-def _streamed(part: DataConfig, cache_gb: float) -> StreamedSource:
+def _build_streaming_source(part: DataConfig, cache_gb: float) -> StreamedSource:
     assert part.path is not None
     shards = remote_tar_shards(part.path) if part.kind == "shards" else remote_mds_shards(part.path)
-    most, largest = int(cache_gb * GB), max(shard.file.size_bytes for shard in shards)
+    limit, largest = int(cache_gb * GB), max(shard.file.size_bytes for shard in shards)
     readers = max(1, part.num_workers) * int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     least = min((readers * HELD_OPEN + 1) * largest, sum(shard.file.size_bytes for shard in shards))
-    if most < least:
+    if limit < least:
         rule = f"{cache_gb:g} is too small: this node's {readers} workers hold up to {HELD_OPEN} shards each "
         rule += f"of {largest / GB:.3g} GB; set {least / GB:.3g} or more, or lower data.num_workers"
         raise RequestError([Problem("data.cache_gb", rule, cache_gb)])
-    return StreamedSource(shards, NodeCache(cache_dir() / "shards", most))
+    return StreamedSource(shards, NodeCache(cache_dir() / "shards", limit))
 
 
-def _streamed_plan(
+def _build_streaming_sampler(
     source: StreamedSource, part: DataConfig, needs: DataRequirements, share: RankShard
 ) -> BatchSampler:
     if part.buckets:
-        rule = "needs the size of every picture, and so every shard, beforehand; leave out data.cache_gb"
+        rule = "needs the size of every image, and so every shard, in advance; remove data.cache_gb"
         raise RequestError([Problem("data.buckets", rule, part.buckets)])
     mixing = Mixing(part.seed, part.shuffle, part.shuffle_shards, part.lanes, share.micro_batch_size)
     target = (needs.resolution, needs.resolution)
@@ -139,18 +139,22 @@ def _streamed_plan(
 
 
 def warn_of_ignored(part: DataConfig) -> None:
-    """A setting that does nothing says so."""
-    usual = DataConfig()
-    elsewhere: tuple[str, ...] = () if part.cache_gb is not None and part.kind in STREAMED else _OF_STREAMS
+    """Warn of settings that have no effect."""
+    defaults = DataConfig()
+    without_effect: tuple[str, ...] = (
+        () if part.cache_gb is not None and part.kind in STREAMED else _STREAMING_SETTINGS
+    )
     if part.kind in STREAMED and part.path and not is_url(part.path):
-        elsewhere = ("cache_gb", *_OF_STREAMS)
-    for name in (*_IGNORED.get(part.kind, ()), *elsewhere):
-        if getattr(part, name) != getattr(usual, name):
+        without_effect = ("cache_gb", *_STREAMING_SETTINGS)
+    for name in (*_IGNORED.get(part.kind, ()), *without_effect):
+        if getattr(part, name) != getattr(defaults, name):
             _log.warning("data.%s=%s has no effect with data.kind=%s", name, getattr(part, name), part.kind)
 
 
-def _fitting(source: PrecomputedSource, folder: Path, needs: DataRequirements) -> PrecomputedSource:
-    """All were made alike, so the first tells at once what would otherwise be said of each."""
+def _check_first_sample(
+    source: PrecomputedSource, folder: Path, needs: DataRequirements
+) -> PrecomputedSource:
+    """Check the first sample: all were made alike, so its error would be that of each."""
     first = source.read(0)
     mismatch = shape_mismatch(first, needs, source.size_of(0))
     if mismatch is not None:
@@ -159,7 +163,7 @@ def _fitting(source: PrecomputedSource, folder: Path, needs: DataRequirements) -
 
 
 def _buckets_of_latents(source: PrecomputedSource, part: DataConfig) -> list[Bucket]:
-    """Latents have the size they were made at; none can be moved to another bucket."""
+    """Buckets of latents by their size; latents cannot move to another bucket."""
     sizes = [(height, width) for height, width in source.sizes.unique(dim=0).tolist()]
     if len(sizes) > 1 and not part.buckets:
         listed = ", ".join(f"{height}×{width}" for height, width in sizes)

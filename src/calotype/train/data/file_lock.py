@@ -1,6 +1,7 @@
-"""Work that several processes need and one should do: the others wait for it. Knows nothing of the work.
+"""File locks for work that several processes need and one should do while the others wait.
 
-Ranks of a node start at the same moment with the same cache; without a lock each would fetch every file.
+The ranks of a node start at the same moment with the same cache; without a lock each would download every
+file.
 """
 
 import fcntl
@@ -14,7 +15,7 @@ from calotype.train.data.bad_samples import DataError
 
 @contextmanager
 def exclusive_lock(path: Path) -> Iterator[None]:
-    """Hold the lock that goes with `path`; whoever holds it may make the file. Freed when a process dies."""
+    """Hold the lock file of `path` while creating it. The lock is released when its process dies."""
     descriptor = _lock_of(path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -25,7 +26,7 @@ def exclusive_lock(path: Path) -> Iterator[None]:
 
 @contextmanager
 def is_locked(path: Path) -> Iterator[bool]:
-    """The same without waiting; False where somebody else has the lock."""
+    """The same without waiting; yields False if another process has the lock."""
     descriptor = _lock_of(path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

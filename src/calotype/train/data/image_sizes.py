@@ -1,4 +1,4 @@
-"""The size of every picture of a source, which buckets need beforehand. Found once and kept."""
+"""The size of every image of a source, which buckets need in advance; measured once and cached."""
 
 from pathlib import Path
 
@@ -14,21 +14,21 @@ from calotype.train.data.types import Source
 
 
 def image_sizes(source: Source) -> Tensor:
-    """(n, 2): height and width of every picture; 0 where it cannot be told."""
-    kept = cache_dir() / "picture-sizes" / f"{source.identity}.safetensors"
-    with exclusive_lock(kept):
-        sizes = _read_kept(kept)
+    """(n, 2): height and width of every image; 0 if unknown."""
+    cache_file = cache_dir() / "picture-sizes" / f"{source.identity}.safetensors"
+    with exclusive_lock(cache_file):
+        sizes = _read_cached(cache_file)
         if sizes is None:
             sizes = torch.tensor([source.size_of(index) or (0, 0) for index in range(len(source))])
-            write_safetensors(kept, {"sizes": (sizes.dtype, sizes.shape)}, lambda _: sizes)
+            write_safetensors(cache_file, {"sizes": (sizes.dtype, sizes.shape)}, lambda _: sizes)
     return sizes
 
 
-def _read_kept(kept: Path) -> Tensor | None:
-    if not kept.exists():
+def _read_cached(cache_file: Path) -> Tensor | None:
+    if not cache_file.exists():
         return None
     try:
-        with open_safetensors(kept) as file:
+        with open_safetensors(cache_file) as file:
             return file.read("sizes")
     except ModelFileError:
         return None

@@ -1,4 +1,4 @@
-"""What the model wants of its data: sizes, widths, device. Filled in by whoever knows the model."""
+"""The model's requirements on its data: sizes, widths and device."""
 
 from dataclasses import dataclass
 
@@ -7,25 +7,25 @@ import torch
 
 @dataclass(frozen=True)
 class DataRequirements:
-    """Shapes that every batch has to have, and where it is wanted."""
+    """The shapes that every batch must have, and its device."""
 
     resolution: int
-    """Side of a square picture; with buckets, the side of a square with the area every bucket has."""
+    """Side of a square image; with buckets, the side of a square with the area of every bucket."""
     latent_channels: int
     vae_factor: int
-    """Pixels to a latent, along one side."""
+    """Pixels per latent along one side."""
     context_tokens: int
     context_width: int
     pooled_width: int | None
     device: torch.device
     vae_hash: str | None = None
-    """Identity of the autoencoder; precomputed latents of another are refused. None does not check."""
+    """Identity of the autoencoder; precomputed latents of another are refused. None skips the check."""
     text_hash: str | None = None
     """Identity of the text encoders, likewise."""
 
     @property
     def latent_shape(self) -> tuple[int, int, int]:
-        """Of a square picture."""
+        """The shape for a square image."""
         side = self.resolution // self.vae_factor
         return (self.latent_channels, side, side)
 

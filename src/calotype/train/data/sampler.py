@@ -1,7 +1,7 @@
-"""The endless order of samples, and which stretch of it each rank reads. Pure arithmetic: knows no data.
+"""The endless order of samples, and the share of it that each rank reads.
 
-The whole state is one number, the samples all ranks have consumed together. Epoch follows epoch without a
-gap, so a micro-batch may hold the end of one and the start of the next, and no sample is ever left out.
+The whole state is one number, the samples that all ranks have consumed together. Epochs follow each other
+without a gap, so a micro-batch may hold the end of one and the start of the next, and no sample is dropped.
 """
 
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from calotype.train.data.hashing import round_keys, shuffled
 
 @dataclass(frozen=True)
 class EpochSampler:
-    """Which sample stands at each position of an endless sequence of epochs."""
+    """The sample at each position of an endless sequence of epochs."""
 
     num_samples: int
     seed: int
     shuffle: bool = True
 
     def index(self, position: int) -> int:
-        """The sample at `position`; within an epoch each occurs exactly once."""
+        """The sample at `position`; each occurs exactly once per epoch."""
         epoch, place = divmod(position, self.num_samples)
         if not self.shuffle:
             return place
@@ -29,7 +29,7 @@ class EpochSampler:
 
 @dataclass(frozen=True)
 class RankShard:
-    """This rank's part of the sequence: its turn in every round of micro-batches over all ranks."""
+    """This rank's share of the sequence: one micro-batch in every round over all ranks."""
 
     rank: int
     world_size: int
@@ -59,7 +59,7 @@ class RankShard:
         return self.samples_seen + (number * self.world_size + self.rank) * self.micro_batch_size
 
     def seen_after(self, num_micro_batches: int) -> int:
-        """Samples consumed by all ranks once each has had so many micro-batches."""
+        """Samples consumed by all ranks after each has had `num_micro_batches` micro-batches."""
         return self.samples_seen + num_micro_batches * self.world_size * self.micro_batch_size
 
 

@@ -1,4 +1,4 @@
-"""Worker processes that make things by number, in order. Knows nothing of what they make."""
+"""Worker processes that load dataset items by number, in order."""
 
 import logging
 import os
@@ -16,13 +16,13 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from calotype.train.data.bad_samples import DataError
 
-_FOR_THE_MAIN_PROCESS = (signal.SIGINT, signal.SIGTERM)
+_MAIN_PROCESS_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
 def defer_signals() -> Iterator[None]:
-    """Processes started within are born with the signals blocked, so that no moment is left open."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_MAIN_PROCESS)
+    """Processes started within inherit blocked signals from their first instruction on."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _MAIN_PROCESS_SIGNALS)
     try:
         yield
     finally:
@@ -30,7 +30,7 @@ def defer_signals() -> Iterator[None]:
 
 
 def ignore_signals_in_worker(_: int) -> None:
-    """Called in each worker as it starts."""
+    """Runs in each worker at its start; only a SIGTERM from the parent ends the worker."""
     Thread(target=_wait_for_parent, args=(os.getppid(),), name="signals", daemon=True).start()
 
 
@@ -50,12 +50,12 @@ Thing = TypeVar("Thing")
 def loaded(
     dataset: Dataset[Thing], numbers: Iterable[int], num_workers: int, *, pin: bool = False
 ) -> Iterator[Thing]:
-    """`dataset[number]` for each number. Workers start at once, and stop when the iterator is let go of."""
+    """`dataset[number]` for each number. Workers start at once, and stop when the iterator is freed."""
     cores = len(os.sched_getaffinity(0))
     if num_workers > cores:
         _log.warning("data.num_workers=%d is more than the %d cores there are", num_workers, cores)
     with warnings.catch_warnings(), defer_signals():
-        # Torch says the same at greater length.
+        # torch would repeat this warning at greater length.
         warnings.filterwarnings("ignore", message="This DataLoader will create")
         loader = DataLoader(
             dataset,
@@ -63,49 +63,50 @@ def loaded(
             sampler=numbers,
             num_workers=num_workers,
             prefetch_factor=_PREFETCHED_PER_WORKER if num_workers else None,
-            collate_fn=_ready_to_leave,
+            collate_fn=_share_in_worker,
             pin_memory=pin,
             worker_init_fn=ignore_signals_in_worker,
-            # Without one of its own, the loader would draw from the generator the training draws from.
+            # Without its own generator the loader would draw from the one that training uses.
             generator=torch.Generator(),
         )
-        return _explained(iter(loader))
+        return _with_clear_errors(iter(loader))
 
 
-def _explained(things: Iterator[Thing]) -> Iterator[Thing]:
+def _with_clear_errors(items: Iterator[Thing]) -> Iterator[Thing]:
     try:
-        yield from things
+        yield from items
     except RuntimeError as error:
         if "DataLoader worker" not in str(error):
             raise
         if _NOT_SHARED in str(error):
-            # The worker's own words end what torch tells of it, which is its whole traceback.
+            # torch reports the worker's whole traceback; the worker's own message is at its end.
             reason = str(error).rpartition(_NOT_SHARED)[2].strip(": \n")
             fix = "give the container a larger /dev/shm, lower data.num_workers, or set it to 0"
-            raise DataError("data.num_workers", f"batches find no shared memory: {reason}; {fix}") from error
+            message = f"there is no shared memory for batches: {reason}; {fix}"
+            raise DataError("data.num_workers", message) from error
         fix = "if memory ran out, lower data.num_workers or give the container a larger /dev/shm"
         raise DataError("data.num_workers", f"a worker process died: {error}; {fix}") from error
 
 
-def _ready_to_leave(thing: Thing) -> Thing:
-    """As it is; in a worker, with its tensors where the main process can read them.
+def _share_in_worker(item: Thing) -> Thing:
+    """Return the item; in a worker, first move its tensors to shared memory.
 
-    Left to torch, that would happen in a thread that only prints what goes wrong, and nothing ever arrives.
+    torch would do that in a thread that only prints errors, and the item would never arrive.
     """
     if get_worker_info() is not None:
         try:
-            _share(thing)
+            _share(item)
         except RuntimeError as error:
             raise RuntimeError(f"{_NOT_SHARED}: {error}") from error
-    return thing
+    return item
 
 
-def _share(thing: object) -> None:
-    if isinstance(thing, Tensor):
-        thing.share_memory_()
-    elif is_dataclass(thing):
-        for field in fields(thing):
-            _share(getattr(thing, field.name))
-    elif isinstance(thing, list | tuple):
-        for each in thing:
-            _share(each)
+def _share(item: object) -> None:
+    if isinstance(item, Tensor):
+        item.share_memory_()
+    elif is_dataclass(item):
+        for field in fields(item):
+            _share(getattr(item, field.name))
+    elif isinstance(item, list | tuple):
+        for element in item:
+            _share(element)

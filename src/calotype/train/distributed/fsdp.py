@@ -1,7 +1,6 @@
-"""Weights split over the processes (FSDP2): splitting a network, gathering tensors whole, handing them out.
+"""Shard weights over ranks with FSDP2: shard a network, gather full tensors, and redistribute them.
 
-What is not split passes through all of it unchanged, so that callers need not ask. Knows nothing of losses,
-optimizers and files.
+All functions return tensors that are not sharded unchanged, so that callers need not check.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-# Each is gathered as one when its turn comes and let go after it; what lies between them belongs to the root.
+# Each block is gathered as a unit for its forward pass and freed after it; the rest belongs to the root.
 BLOCKS = ("BasicTransformerBlock", "ResnetBlock2D")
 
 
 def sharded(network: nn.Module, device: torch.device, world_size: int, dtype: torch.dtype | None) -> None:
-    """Leave each process its part of every parameter; `dtype` is what they travel and compute in, if another.
+    """Shard every parameter over the ranks; `dtype`, if given, is the dtype of communication and compute.
 
     Gradients are averaged in fp32 whatever they were computed in.
     """
@@ -25,13 +24,13 @@ def sharded(network: nn.Module, device: torch.device, world_size: int, dtype: to
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32 if dtype else None)
     blocks = [module for module in network.modules() if type(module).__name__ in BLOCKS]
     for module in (*blocks, network):
-        # Torch would keep the root's parameters whole between forward and backward; pictures made in between
-        # steps have no backward, and the averages are swapped in and out of the parts.
+        # torch would keep the root's parameters gathered between forward and backward, but sampling between
+        # steps has no backward, and the averages are swapped into the shards.
         fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
 
 
 def own_part(tensor: Tensor) -> Tensor:
-    """This process's part, in the same memory."""
+    """This rank's shard, in the same memory."""
     if not isinstance(tensor, DTensor):
         return tensor
     with torch.no_grad():
@@ -39,7 +38,7 @@ def own_part(tensor: Tensor) -> Tensor:
 
 
 def whole(tensor: Tensor, keep: bool) -> Tensor | None:
-    """The full tensor on the CPU where it is to be kept, None elsewhere; all processes ask together."""
+    """The full tensor on the CPU if `keep`, else None; all ranks call it together."""
     if not isinstance(tensor, DTensor):
         return tensor
     full = tensor.full_tensor()
@@ -47,14 +46,14 @@ def whole(tensor: Tensor, keep: bool) -> Tensor | None:
 
 
 def split(full: Tensor, like: Tensor) -> Tensor:
-    """A full tensor, which every process has, split as `like` is; nothing travels."""
+    """Shard a full tensor that every rank has, like `like`; no communication."""
     if not isinstance(like, DTensor):
         return full
     return distribute_tensor(full, like.device_mesh, like.placements, src_data_rank=None)
 
 
 def joined_part(part: Tensor, like: Tensor) -> Tensor:
-    """What processes hold part by part beside `like`, as one split tensor."""
+    """The shards of all ranks as one DTensor, placed like `like`."""
     if not isinstance(like, DTensor):
         return part
     return DTensor.from_local(

@@ -1,7 +1,7 @@
-"""The processes of a run on this machine, started as torchrun would. Knows nothing of what they do.
+"""Start a run's processes on this machine, as torchrun would.
 
-Told to stop, torchrun ends with an error whatever its processes make of it. Here they are told and it is not:
-they save and end well, and so does the whole.
+On a stop signal torchrun exits with an error whatever its processes do. Here the processes get the signal and
+torchrun does not: they save and exit with success, and so does the launcher.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ from calotype.spec.recipe import Recipe
 from calotype.train.signals import SignalShelter, children_of
 
 _log = logging.getLogger(__name__)
-_LOOKS_EVERY_S = 0.1
+_POLL_S = 0.1
 
 
 def wants_processes(recipe: Recipe) -> bool:
-    """Whether the recipe asks for several on one machine, and nobody has started them."""
+    """Whether the recipe wants several processes on one machine and no launcher has started them."""
     trainer = recipe.trainer
     started = trainer.elastic or "WORLD_SIZE" in os.environ
     return trainer.devices > 1 and trainer.nodes == 1 and not started
 
 
 def run_processes(count: int, words: Sequence[str], *, take_stops: bool) -> int:
-    """`calotype WORDS` in so many processes; 0, or the exit code of the first that failed.
+    """Run `calotype WORDS` in `count` processes; returns 0, or the exit code of the first that failed.
 
-    `take_stops` says that they end well when they are told to stop, and may be left to it.
+    `take_stops` means that the processes handle stop signals themselves and exit with success.
     """
     from torch.distributed.run import get_args_parser, run  # noqa: PLC0415 - its parser alone costs a second
 
-    # What torchrun sets where nothing is said; it would say so at length.
+    # The same default as torchrun's, which would print a long warning about it.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     options = ["--standalone", f"--nproc-per-node={count}"]
     if take_stops:
         options.append("--signals-to-handle=SIGQUIT")
-    asked = get_args_parser().parse_args([*options, "-m", "calotype", *words])
+    arguments = get_args_parser().parse_args([*options, "-m", "calotype", *words])
     try:
         if take_stops:
-            with _passing_on():
-                run(asked)
+            with _forward_stop_signals():
+                run(arguments)
         else:
-            run(asked)
+            run(arguments)
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         code = failure.exitcode
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        _log.error("process %d of %d %s", rank, count, how)
+        outcome = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+        _log.error("process %d of %d %s", rank, count, outcome)
         return 128 - code if code < 0 else code
     except SignalException:
         return ExitCode.CANCELLED
@@ -62,26 +62,26 @@ def run_processes(count: int, words: Sequence[str], *, take_stops: bool) -> int:
 
 
 @contextmanager
-def _passing_on() -> Iterator[None]:
-    """Every process that is started within is told when this one is, once.
+def _forward_stop_signals() -> Iterator[None]:
+    """Forward a stop signal of this process once to every process that is started within.
 
-    It inherits that signals are held back, so being told while it still loads does not kill it.
+    Children inherit the blocked signals, so a signal during their startup does not kill them.
     """
-    over = threading.Event()
+    finished = threading.Event()
     with SignalShelter() as stop:
 
-        def tell() -> None:
-            told: set[int] = set()
-            while not over.wait(_LOOKS_EVERY_S):
-                for pid in set(children_of(os.getpid())) - told if stop.requested else ():
-                    told.add(pid)
+        def forward() -> None:
+            signaled: set[int] = set()
+            while not finished.wait(_POLL_S):
+                for pid in set(children_of(os.getpid())) - signaled if stop.requested else ():
+                    signaled.add(pid)
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGTERM)
 
-        teller = threading.Thread(target=tell, name="passes stops on", daemon=True)
-        teller.start()
+        forwarder = threading.Thread(target=forward, name="forward stop signals", daemon=True)
+        forwarder.start()
         try:
             yield
         finally:
-            over.set()
-            teller.join()
+            finished.set()
+            forwarder.join()

@@ -1,7 +1,6 @@
-"""The processes of a run: joining them, sharing gradients, agreeing. One alone runs the same code.
+"""The ranks of a run: join the process group, synchronize gradients, agree on flags; also with a single rank.
 
-torchrun (or Slurm through it) starts the processes and says who is who in the environment. Knows nothing of
-models.
+torchrun (or Slurm through it) starts the processes and sets their ranks in the environment.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from calotype.train.distributed.fsdp import sharded
 from calotype.train.distributed.rendezvous import rendezvous_store
 from calotype.train.tasks.base import DTYPES
 
-# Gloo's threads let go of the last tensors they sent a little later, and need Python's lock for it, which
-# torch holds while it waits for them to end: a group that is ended at once may wait for ever. Kept, it ends
-# with the process.
-_left: list[Any] = []
+# Gloo's threads free the last tensors they sent slightly later and need the GIL for it, which torch holds
+# while it waits for these threads to end: destroying a group at once can deadlock. A reference keeps the
+# group until the process ends.
+_ended_groups: list[Any] = []
 
 
 @dataclass(frozen=True)
 class Rank:
-    """This process's place among the others."""
+    """The rank of this process among those of the run, and its device."""
 
     rank: int
     world_size: int
@@ -55,7 +54,7 @@ class Rank:
             dist.barrier()
 
     def mean(self, value: Tensor) -> Tensor:
-        """The mean over all processes."""
+        """The mean over all ranks."""
         if self.world_size == 1:
             return value
         total = value.detach().clone()
@@ -63,33 +62,36 @@ class Rank:
         return total / self.world_size
 
     def gathered(self, names: Sequence[str]) -> list[str]:
-        """What all processes name, in the order of the processes; all get the same answer."""
+        """The names of all ranks, in the order of the ranks; every rank gets the same list."""
         if self.world_size == 1:
             return list(names)
-        found: list[list[str]] = [[] for _ in range(self.world_size)]
-        dist.all_gather_object(found, list(names))
-        return [name for each in found for name in each]
+        gathered_names: list[list[str]] = [[] for _ in range(self.world_size)]
+        dist.all_gather_object(gathered_names, list(names))
+        return [name for rank_names in gathered_names for name in rank_names]
 
     def any(self, flag: bool) -> bool:
-        """Whether any process says so; all get the same answer."""
+        """Whether `flag` is true on any rank; every rank gets the same answer."""
         if self.world_size == 1:
             return flag
-        asked = torch.tensor(int(flag), device=self.device)
-        dist.all_reduce(asked, op=dist.ReduceOp.MAX)
-        return bool(asked.item())
+        any_flag = torch.tensor(int(flag), device=self.device)
+        dist.all_reduce(any_flag, op=dist.ReduceOp.MAX)
+        return bool(any_flag.item())
 
 
 def apply_elastic_world_size(recipe: Recipe) -> Recipe:
-    """The recipe with the number of processes that torchrun started, if it lets torchrun decide."""
+    """The recipe with the number of processes that torchrun started, if `trainer.elastic` is set."""
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     if not recipe.trainer.elastic or world_size == recipe.num_processes:
         return recipe
     model = recipe.model
-    shares = model.global_batch_size // model.micro_batch_size
-    if shares % world_size:
-        fitting = ", ".join(str(number) for number in range(1, shares + 1) if shares % number == 0)
-        rule = f"torchrun started {world_size} processes, which cannot share the {shares} micro-batches of "
-        rule += f"{model.micro_batch_size} in model.global_batch_size {model.global_batch_size} evenly"
+    micro_batches = model.global_batch_size // model.micro_batch_size
+    if micro_batches % world_size:
+        fitting = ", ".join(
+            str(number) for number in range(1, micro_batches + 1) if micro_batches % number == 0
+        )
+        rule = f"torchrun started {world_size} processes, which cannot share the {micro_batches} "
+        rule += f"micro-batches of {model.micro_batch_size} in model.global_batch_size "
+        rule += f"{model.global_batch_size} evenly"
         raise RequestError([Problem("trainer.elastic", f"{rule}; start one of {fitting}", world_size)])
     devices = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
     if world_size % devices:
@@ -100,12 +102,12 @@ def apply_elastic_world_size(recipe: Recipe) -> Recipe:
 
 @contextmanager
 def init_process_group(recipe: Recipe, device: torch.device | None = None) -> Iterator[Rank]:
-    """Join the run that torchrun started, or be the only process; leaves in good order."""
+    """Join the run that torchrun started, or be its only rank; cleans up at the end."""
     world_size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     if world_size != recipe.num_processes:
-        raise RequestError([Problem("trainer.devices", _other_number(recipe, world_size))])
-    device = _own_device(device, local_rank)
+        raise RequestError([Problem("trainer.devices", _world_size_mismatch(recipe, world_size))])
+    device = _rank_device(device, local_rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if is_under_torchrun():
@@ -128,39 +130,41 @@ def init_process_group(recipe: Recipe, device: torch.device | None = None) -> It
     finally:
         torch.backends.cudnn.benchmark = tuned_before
         if in_group and dist.is_initialized():
-            _left.append(dist.group.WORLD)
+            _ended_groups.append(dist.group.WORLD)
             dist.destroy_process_group()
 
 
-def _own_device(device: torch.device | None, local_rank: int) -> torch.device:
-    """A GPU if there is one and nothing was said; of several the one with this process's number."""
+def _rank_device(device: torch.device | None, local_rank: int) -> torch.device:
+    """The device given, else a GPU if there is one; of several GPUs the one with this local rank."""
     if device is None:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device != torch.device("cuda"):
         return device
-    if local_rank >= (there := torch.cuda.device_count()):
-        rule = f"this machine has {there} GPUs, none for its process number {local_rank} (from 0)"
-        raise RequestError([Problem("trainer.devices", f"{rule}; set it to {there} at most")])
+    if local_rank >= (num_gpus := torch.cuda.device_count()):
+        rule = f"this machine has {num_gpus} GPUs, none for its process number {local_rank} (from 0)"
+        raise RequestError([Problem("trainer.devices", f"{rule}; set it to {num_gpus} at most")])
     return torch.device("cuda", local_rank)
 
 
-def _other_number(recipe: Recipe, world_size: int) -> str:
-    asked = f"the recipe asks for {recipe.trainer.devices} devices × {recipe.trainer.nodes} nodes"
+def _world_size_mismatch(recipe: Recipe, world_size: int) -> str:
+    requested = f"the recipe asks for {recipe.trainer.devices} devices × {recipe.trainer.nodes} nodes"
     if "WORLD_SIZE" not in os.environ:
-        return f"{asked}, and this process is alone; start it on every node with torchrun, or use --launch"
+        return (
+            f"{requested}, and only this process runs; start it on every node with torchrun, or use --launch"
+        )
     fix = "make them agree, or let torchrun decide with trainer.elastic=true"
-    return f"{asked}, torchrun started {world_size} processes; {fix}"
+    return f"{requested}, torchrun started {world_size} processes; {fix}"
 
 
 def wrap_ddp_or_fsdp(network: nn.Module, recipe: Recipe, process: Rank) -> nn.Module:
-    """The network with its gradients averaged over the processes, its weights split over them if asked."""
+    """Wrap the network in DDP or shard it with FSDP, as the recipe's strategy says."""
     strategy = _strategy(recipe, process)
     if strategy == "fsdp":
-        sharded(network, process.device, process.world_size, _computed_in(recipe))
+        sharded(network, process.device, process.world_size, _communication_dtype(recipe))
         return network
     if strategy == "none" or not recipe.trainer.overlap:
         return network
-    # Torch would send buffers along with every forward pass; what is trained here has none that change.
+    # DDP broadcasts buffers in every forward pass by default; the trained networks have none that change.
     return DistributedDataParallel(
         network,
         device_ids=[process.local_rank] if process.device.type == "cuda" else None,
@@ -174,15 +178,15 @@ def _strategy(recipe: Recipe, process: Rank) -> Literal["none", "ddp", "fsdp"]:
     return "none" if process.world_size == 1 else "ddp"
 
 
-def _computed_in(recipe: Recipe) -> torch.dtype | None:
-    """What split weights travel in, where that is not what they are kept in."""
+def _communication_dtype(recipe: Recipe) -> torch.dtype | None:
+    """The communication dtype of sharded weights, if it differs from their storage dtype."""
     if recipe.model.low_precision_weights or recipe.model.precision == "fp32":
         return None
     return DTYPES[recipe.model.precision]
 
 
 def no_gradient_sync(network: nn.Module, last: bool) -> Any:
-    """Between micro-batches of one update gradients stay at home; they travel with the last."""
+    """Skip gradient synchronization between the micro-batches of one update, except after the last."""
     if isinstance(network, FSDPModule):
         network.set_requires_gradient_sync(last)
     if last or not isinstance(network, DistributedDataParallel):
@@ -191,7 +195,7 @@ def no_gradient_sync(network: nn.Module, last: bool) -> Any:
 
 
 def sync_gradients_after(parameters: list[nn.Parameter], recipe: Recipe, process: Rank) -> None:
-    """Without overlap: average all gradients once the backward pass is over."""
+    """Without overlap: average all gradients after the backward pass."""
     if _strategy(recipe, process) != "ddp" or recipe.trainer.overlap:
         return
     for parameter in parameters:

@@ -1,8 +1,7 @@
-"""Where the processes of a run find each other, even when torchrun has started them before.
+"""Rendezvous of the ranks of a run, also after torchrun has restarted them.
 
-torchrun keeps one store of addresses through all its restarts, and a process that comes back may read there
-where another was before it was killed. So they agree on a word nobody has used yet, and keep their addresses
-under it. Knows nothing of what they do together.
+torchrun keeps one store of addresses through all restarts, and a restarted process may read the address of a
+process that was killed. So the ranks agree on a fresh key prefix and store their addresses under it.
 """
 
 from __future__ import annotations
@@ -14,41 +13,43 @@ from torch.distributed import HashStore, PrefixStore, Store  # type: ignore[attr
 from torch.distributed.rendezvous import rendezvous
 
 _PAUSE_S = 0.02
-# As torch waits for a collective; torchrun ends all at once when one of them fails.
+# torch's timeout for a collective; torchrun ends all processes at once when one of them fails.
 _TIMEOUT_S = 1800.0
 
 
 def rendezvous_store(rank: int, world_size: int) -> Store:
-    """A store that only the processes of this start share; every one of them calls it once."""
+    """A store that only the processes of this start share; every rank calls it once."""
     if world_size == 1:
-        # One process meets nobody: it needs no address, and torchrun need not have given it one.
+        # A single rank needs no address, and torchrun need not have given it one.
         return HashStore()
     store, _, _ = next(rendezvous("env://", rank, world_size))
-    return PrefixStore(_agreed_word(store, rank, world_size), store)
+    return PrefixStore(_agree_on_prefix(store, rank, world_size), store)
 
 
-def _agreed_word(store: Store, rank: int, world_size: int) -> str:
-    """The first process's word; the others ask for it by names that no earlier start can have answered."""
+def _agree_on_prefix(store: Store, rank: int, world_size: int) -> str:
+    """The first rank's prefix; others request it under names that no earlier start can have answered."""
     if rank == 0:
-        return _tell_all(store, world_size)
+        return _answer_all(store, world_size)
     name = uuid4().hex
     store.set(f"calotype/asks/{rank}", name)
-    word = store.get(f"calotype/told/{name}").decode()
-    store.set(f"calotype/heard/{word}/{rank}", "")
-    return word
+    prefix = store.get(f"calotype/told/{name}").decode()
+    store.set(f"calotype/heard/{prefix}/{rank}", "")
+    return prefix
 
 
-def _tell_all(store: Store, world_size: int) -> str:
-    word, unsure = uuid4().hex, set(range(1, world_size))
-    latest = time.monotonic() + _TIMEOUT_S
-    while unsure:
-        if time.monotonic() > latest:
-            raise TimeoutError(f"ranks {sorted(unsure)} of {world_size} did not come; see their messages")
-        for rank in sorted(unsure):
-            if store.check([f"calotype/heard/{word}/{rank}"]):
-                unsure.discard(rank)
+def _answer_all(store: Store, world_size: int) -> str:
+    prefix, unconfirmed = uuid4().hex, set(range(1, world_size))
+    deadline = time.monotonic() + _TIMEOUT_S
+    while unconfirmed:
+        if time.monotonic() > deadline:
+            raise TimeoutError(
+                f"ranks {sorted(unconfirmed)} of {world_size} did not come; see their messages"
+            )
+        for rank in sorted(unconfirmed):
+            if store.check([f"calotype/heard/{prefix}/{rank}"]):
+                unconfirmed.discard(rank)
             elif store.check([f"calotype/asks/{rank}"]):
-                # It may be the question of one that was killed: then nobody hears, and it is answered again.
-                store.set(f"calotype/told/{store.get(f'calotype/asks/{rank}').decode()}", word)
+                # The request may come from a killed process: then nothing confirms, and it is answered again.
+                store.set(f"calotype/told/{store.get(f'calotype/asks/{rank}').decode()}", prefix)
         time.sleep(_PAUSE_S)
-    return word
+    return prefix

@@ -1,4 +1,4 @@
-"""What a precomputed folder was begun from, so that going on cannot mix two things. Knows no tensors."""
+"""What a precomputed folder was started from, so that a resumed precompute cannot mix two origins."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ FILE = "origin.json"
 
 @dataclass(frozen=True)
 class Origin:
-    """Beyond the model, which the index names."""
+    """The settings that results depend on, besides the model, which the index names."""
 
     data: str
-    """Identity of the list of samples; a position means nothing in another."""
+    """The identity of the list of samples; positions are valid only within it."""
     dtype: str
-    """Of what is kept."""
+    """The dtype of the stored results."""
     precision: str
-    """Of the arithmetic."""
+    """The precision of the computation."""
     buckets: bool
-    """Another answer is another order, in which a position means another sample."""
+    """Whether samples are bucketed; it changes the order and so the sample at each position."""
     crop: str
     random_flip: bool
     default_caption: str | None
 
     def settle(self, folder: Path, part: int, num_parts: int) -> None:
-        """Note it beside a part that is new; refuse to go on with one that was begun differently."""
+        """Write the origin for a new part; refuse to resume a part with another origin."""
         file = part_folder(folder, part, num_parts) / FILE
         if not (file.parent / NAME).exists():
             with atomic_write(file, "w") as out:
                 json.dump(asdict(self), out, indent=1)
             return
         try:
-            begun = dict(json.loads(file.read_text(encoding="utf-8")))
+            saved = dict(json.loads(file.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
             rule = f"does not say what the folder was begun from ({error}); use an empty folder"
             raise DataError(file, rule) from None
-        # Folders of earlier versions say less.
-        different = [
-            f"{name} {begun[name]!r} (now {value!r})"
+        # Folders of earlier versions hold fewer fields.
+        changed = [
+            f"{name} {saved[name]!r} (now {value!r})"
             for name, value in asdict(self).items()
-            if name in begun and begun[name] != value
+            if name in saved and saved[name] != value
         ]
-        if different:
-            rule = f"was begun with {', '.join(different)}; ask for the same again or use an empty folder"
+        if changed:
+            rule = f"was started with {', '.join(changed)}; use the same settings or an empty folder"
             raise DataError(file.parent, rule)
 
 
 def refuse_other_parts(folder: Path, num_parts: int) -> None:
-    """Work shared between another number of processes has other pieces, which do not fit together."""
-    ours = {part_folder(folder, part, num_parts) for part in range(num_parts)}
+    """Refuse parts made by another number of processes: their pieces do not fit together."""
+    current_parts = {part_folder(folder, part, num_parts) for part in range(num_parts)}
     for index in sorted((*folder.glob(NAME), *folder.glob(f"part-*/{NAME}"))):
-        if index.parent not in ours:
-            rule = f"was made by another number of processes than the {num_parts} of now"
+        if index.parent not in current_parts:
+            rule = f"was made by another number of processes than the current {num_parts}"
             raise DataError(index.parent, f"{rule}; start as many as before or use an empty folder")

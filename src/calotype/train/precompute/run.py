@@ -1,8 +1,7 @@
-"""Runs a recipe's data once through the frozen autoencoder and text encoders and keeps what comes out.
+"""Run a recipe's data once through the frozen autoencoder and text encoders and store the results.
 
-Latents are the mean of the autoencoder's distribution, in the UNet's scale. Training on pictures draws from
-that distribution anew each time; one draw that was kept would come back in every epoch, so none is made.
-Knows nothing of training, nor of how the results lie on the disk.
+Latents are the mean of the autoencoder's distribution, in the UNet's scale. Training on images samples from
+that distribution anew each time; a stored sample would repeat in every epoch, so none is stored.
 """
 
 from __future__ import annotations
@@ -40,17 +39,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Precomputed:
-    """What this process has done."""
+    """The result of this process."""
 
     folder: Path
     part: int
     num_parts: int
     num_samples: int
-    """Safe on the disk, in this part."""
+    """Samples of this part that are safely on the disk."""
     finished: bool
-    """False after a request to stop; the same command goes on."""
+    """False after a stop signal; the same command resumes."""
     report: BadSampleReport
-    """Samples that could not be read this time."""
+    """The samples that could not be read in this run."""
 
 
 def precompute(
@@ -63,11 +62,11 @@ def precompute(
     progress: Progress | None = None,
     models: Path | None = None,
 ) -> Precomputed:
-    """Fill `destination`, or go on filling it after its last complete shard.
+    """Fill `destination`, or resume after its last complete shard.
 
-    An interrupted folder ends up with the same bytes as an uninterrupted one, as long as shards are a
-    multiple of the micro-batch and every sample can be read; otherwise the last bits may differ, since
-    kernels add up differently for other batch sizes.
+    A resumed folder ends up with the same bytes as an uninterrupted one if the shard size is a multiple of
+    the micro-batch and every sample can be read; otherwise the last bits may differ, since kernels sum in a
+    different order for other batch sizes.
     """
     recipe = apply_elastic_world_size(recipe)
     _check(recipe)
@@ -78,25 +77,29 @@ def precompute(
         refuse_other_parts(destination, process.world_size)
         encoders = _Encoders.load(recipe, process, dtype, progress, models)
         work = _Work(recipe, destination, encoders, process, per_shard)
-        with claimed(part_folder(destination, process.rank, process.world_size)), work.open() as feed:
-            writer = work.writer(feed)
+        with claimed(part_folder(destination, process.rank, process.world_size)), work.open() as dataloader:
+            writer = work.writer(dataloader)
             if not writer.finished:
-                watched = _started(progress, process, feed, writer.next_position)
-                _fill(writer, feed, encoders, stop, watched)
+                rank_progress = _start_progress(progress, process, dataloader, writer.next_position)
+                _fill(writer, dataloader, encoders, stop, rank_progress)
             return Precomputed(
                 destination,
                 process.rank,
                 process.world_size,
                 writer.num_samples,
                 writer.finished,
-                feed.report(),
+                dataloader.report(),
             )
 
 
 def _fill(
-    writer: PrecomputedWriter, feed: DataLoader, encoders: _Encoders, stop: StopSignal, progress: Progress
+    writer: PrecomputedWriter,
+    dataloader: DataLoader,
+    encoders: _Encoders,
+    stop: StopSignal,
+    progress: Progress,
 ) -> None:
-    for batch in feed:
+    for batch in dataloader:
         if stop.requested:
             return
         writer.add(batch, *encoders.encode(batch))
@@ -104,40 +107,40 @@ def _fill(
     writer.finish()
 
 
-def _started(
-    progress: Progress | None, process: Rank, feed: DataLoader, next_position: int | None
+def _start_progress(
+    progress: Progress | None, process: Rank, dataloader: DataLoader, next_position: int | None
 ) -> Progress:
-    watched = progress if progress and process.is_first else Silent()
-    total = feed.facts.num_samples or 0
+    rank_progress = progress if progress and process.is_first else Silent()
+    total = dataloader.facts.num_samples or 0
     begin, end = (total * rank // process.world_size for rank in (process.rank, process.rank + 1))
-    watched.start("precompute", end - begin)
-    watched.advance(max(begin, next_position or 0) - begin)
-    return watched
+    rank_progress.start("precompute", end - begin)
+    rank_progress.advance(max(begin, next_position or 0) - begin)
+    return rank_progress
 
 
 def _check(recipe: Recipe) -> None:
     problems = []
     if recipe.data.kind == "precomputed":
-        rule = "is precomputed already; set data.kind and data.path to the pictures"
+        rule = "is precomputed already; set data.kind and data.path to the images"
         problems.append(Problem("data.kind", rule, recipe.data.kind))
     if recipe.data.kind in SYNTHETIC:
-        rule = "samples are made up, there is nothing to encode; set data.kind and data.path to pictures"
+        rule = "has synthetic samples, so there is nothing to encode; set data.kind and data.path to images"
         problems.append(Problem("data.kind", rule, recipe.data.kind))
     if trained := _encoder_trained(recipe):
-        rule = f"trains {trained}, so its results cannot be made beforehand; train it on the pictures"
+        rule = f"trains {trained}, so its outputs cannot be precomputed; train it on the images"
         problems.append(Problem("model.train", rule, recipe.model.train))
     if problems:
         raise RequestError(problems)
-    for name, chance in (
+    for name, is_random in (
         ("crop=random", recipe.data.crop == "random"),
         ("random_flip", recipe.data.random_flip),
     ):
-        if chance:
-            _log.warning("data.%s is decided once for each sample, the same in every epoch", name)
+        if is_random:
+            _log.warning("data.%s is decided once per sample and stays the same in every epoch", name)
 
 
 def _encoder_trained(recipe: Recipe) -> str | None:
-    """What the recipe trains of the parts whose results would be kept."""
+    """The part that the recipe trains among those whose outputs would be stored."""
     if recipe.trains_text_encoders:
         return "the text encoders"
     return {"textual_inversion": "what the text encoders read", "vae": "the autoencoder"}.get(
@@ -147,7 +150,7 @@ def _encoder_trained(recipe: Recipe) -> str | None:
 
 @dataclass(frozen=True)
 class _Work:
-    """One process's share, and what it is made with."""
+    """One process's share of the work."""
 
     recipe: Recipe
     destination: Path
@@ -156,7 +159,7 @@ class _Work:
     samples_per_shard: int
 
     def open(self) -> DataLoader:
-        """The samples that are still to do."""
+        """The remaining samples."""
         return build_single_pass(
             self.recipe.data,
             requirements_of(self.encoders.model, self.recipe),
@@ -166,11 +169,11 @@ class _Work:
             first=self._writer(None).next_position,
         )
 
-    def writer(self, feed: DataLoader) -> PrecomputedWriter:
-        """What keeps them; refuses to go on with what was begun from other data or in other numbers."""
+    def writer(self, dataloader: DataLoader) -> PrecomputedWriter:
+        """The writer of the results; refuses to resume work with other data or settings."""
         data = self.recipe.data
         origin = Origin(
-            feed.facts.identity,
+            dataloader.facts.identity,
             str(self.encoders.dtype).removeprefix("torch."),
             self.recipe.model.precision,
             data.buckets,
@@ -197,7 +200,7 @@ class _Work:
 
 @dataclass(frozen=True)
 class _Encoders:
-    """The frozen parts of a model, and the numbers their results are kept in."""
+    """The frozen encoders of a model, and the dtype of the stored results."""
 
     model: Model
     dtype: torch.dtype
@@ -206,37 +209,37 @@ class _Encoders:
     def load(
         cls, recipe: Recipe, process: Rank, dtype: str, progress: Progress | None, models: Path | None
     ) -> _Encoders:
-        kept = choose_dtype(dtype, process.device)
-        watched = progress if progress and process.is_first else Silent()
-        model = load_training_model(recipe, process.device, watched, models)
+        stored_dtype = choose_dtype(dtype, process.device)
+        rank_progress = progress if progress and process.is_first else Silent()
+        model = load_training_model(recipe, process.device, rank_progress, models)
         if model.identity.random and process.is_first:
             _log.warning("model.weights=random: latents and embeddings come from random numbers")
-        # Nobody asks the UNet anything here, and its memory makes room for larger batches.
+        # The UNet is not used here, and its memory makes room for larger batches.
         nn.Module.to(model.unet, "meta")
         if recipe.model.channels_last:
             model.vae.to(memory_format=torch.channels_last)
-        return cls(model, kept)
+        return cls(model, stored_dtype)
 
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Latents, context and pooled text of each sample, on the CPU."""
-        here = batch.to(self.model.device, non_blocking=True)
-        assert here.pixels is not None
+        """Latents, context and pooled text embedding of each sample, on the CPU."""
+        on_device = batch.to(self.model.device, non_blocking=True)
+        assert on_device.pixels is not None
         try:
-            mean = encode_images(self.model, here.pixels, torch.zeros((), device=self.model.device))
+            mean = encode_images(self.model, on_device.pixels, torch.zeros((), device=self.model.device))
             text = self._encode_text(batch.captions)
         except torch.OutOfMemoryError as error:
-            rule = f"out of memory with {len(batch)} pictures at once; lower model.micro_batch_size"
+            rule = f"out of memory with {len(batch)} images in a batch; lower model.micro_batch_size"
             raise DoesNotFitError(rule) from error
         latents = mean.to(self.dtype).cpu()
-        made = (latents, text.context) if text.pooled is None else (latents, text.context, text.pooled)
+        outputs = (latents, text.context) if text.pooled is None else (latents, text.context, text.pooled)
         for row, key in enumerate(batch.keys):
-            if not all(bool(tensor[row].isfinite().all()) for tensor in made):
+            if not all(bool(tensor[row].isfinite().all()) for tensor in outputs):
                 fix = "use --dtype fp32 or bf16, and model.precision=bf16 or fp32"
                 raise DataError(key, f"its latents or text are out of the range of {self.dtype}; {fix}")
         return latents, text.context, text.pooled
 
     def empty_text(self) -> Text:
-        """The empty caption, for training that drops some."""
+        """The embedding of the empty caption, for training with caption dropout."""
         text = self._encode_text([""])
         return Text(text.context[0], None if text.pooled is None else text.pooled[0])
 

@@ -1,6 +1,6 @@
-"""What is being trained: which parameters move, and the loss of a micro-batch. Knows nothing of the loop.
+"""The training task interface and the UNet task: which parameters are trained, and a micro-batch's loss.
 
-The autoencoder and the text encoders are frozen and in the loop, unless the batch brings their results along.
+The autoencoder and the text encoders are frozen and run in the loop, unless the batch holds their outputs.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 LossFn = Callable[[nn.Module], Tensor]
-"""The loss of a network on a micro-batch that is prepared already."""
+"""The loss of a network on a micro-batch that is already prepared."""
 
 
 class TrainTask(Protocol):
-    """Something that can be trained."""
+    """What is trained, and the loss of a micro-batch."""
 
     model: Model
 
     @property
     def network(self) -> nn.Module:
-        """The module whose gradients are exchanged between ranks."""
+        """The module whose gradients are synchronized between ranks."""
         ...
 
     def parameters(self) -> dict[str, nn.Parameter]:
-        """The parameters that move, by name."""
+        """The trained parameters by name."""
         ...
 
     def use_empty_text(self, text: Text | None) -> None:
-        """Told what stands for dropped captions, where the data brings it along."""
+        """Set the embedding for dropped captions, if the dataset provides one."""
         ...
 
     def prepare(self, batch: Batch, positions: Sequence[int]) -> LossFn:
-        """Do all for a micro-batch that the trained weights have no part in; the rest is for the answer."""
+        """Compute everything that does not depend on the trained weights; the result computes the loss."""
         ...
 
     def metrics(self) -> dict[str, Tensor]:
-        """What else there is to say of the micro-batches since the last time this was asked, by name."""
+        """The task's own metrics of the micro-batches since the last call, by name."""
         ...
 
 
@@ -88,7 +88,7 @@ class UNetTask:
         return {name: p for name, p in self.network.named_parameters() if p.requires_grad}
 
     def use_empty_text(self, text: Text | None) -> None:
-        """What stands for dropped captions, where the data brings it along; else "" is encoded."""
+        """Set the embedding for dropped captions, if the dataset provides one; else "" is encoded."""
         if text is not None:
             pooled = None if text.pooled is None else text.pooled[None].to(self.model.device)
             self._empty = text.context[None].to(self.model.device), pooled
@@ -97,28 +97,30 @@ class UNetTask:
         draws = self._draws(batch, positions)
         latents = self._latents(batch, draws)
         offset = draws.offset if self._objective.wants_offset else None
-        question = self._objective.ask(latents, draws.noise, draws.timesteps, offset)
-        answer = self._answer(question, batch, draws)
+        loss_input = self._objective.ask(latents, draws.noise, draws.timesteps, offset)
+        predict = self._predict(loss_input, batch, draws)
 
         def loss(network: nn.Module) -> Tensor:
             with self._autocast(), self._attention():
-                said = answer(network)
-            return self._objective.loss(said, question)
+                prediction = predict(network)
+            return self._objective.loss(prediction, loss_input)
 
         return loss
 
     def metrics(self) -> dict[str, Tensor]:
         return {}
 
-    def _answer(self, question: LossInput, batch: Batch, draws: SampleNoise) -> Callable[[nn.Module], Tensor]:
-        """Ask a network the question; what it is told beside it is made here."""
+    def _predict(
+        self, loss_input: LossInput, batch: Batch, draws: SampleNoise
+    ) -> Callable[[nn.Module], Tensor]:
+        """Prepare the other inputs of the network; the result runs a network on them."""
         context, pooled = self._text(batch, draws)
-        # Wherever the latents came from, the network sees one layout, and is compiled for it once.
-        noisy = question.noisy.to(self.model.unet.dtype, memory_format=self._layout)
+        # One memory format whatever the latents' source, so that the network is compiled only once.
+        noisy = loss_input.noisy.to(self.model.unet.dtype, memory_format=self._layout)
         context, added = context.to(self.model.unet.dtype), self._added(batch, pooled)
         return lambda network: network(
             noisy,
-            question.timesteps,
+            loss_input.timesteps,
             encoder_hidden_states=context,
             added_cond_kwargs=added,
             return_dict=False,
@@ -149,9 +151,9 @@ class UNetTask:
         assert batch.pixels is not None
         return encode_images(self.model, batch.pixels, draws.posterior)
 
-    # The frozen parts are held in the training precision already, so they run outside of autocast.
+    # The frozen parts have the training dtype already, so they run outside of autocast.
     def _text(self, batch: Batch, draws: SampleNoise) -> tuple[Tensor, Tensor | None]:
-        """Context and pooled text, with the dropped captions replaced by the empty one's."""
+        """Context and pooled embeddings, with dropped captions replaced by the empty one."""
         if batch.context is not None:
             context, pooled = batch.context, batch.pooled
         else:
@@ -182,13 +184,13 @@ class UNetTask:
 
 
 def autocast_of(recipe: Recipe, device: torch.device) -> AbstractContextManager[Any]:
-    """The recipe's precision for arithmetic on weights in full precision."""
+    """Autocast to the recipe's precision, if the weights are in fp32."""
     if recipe.model.precision == "fp32" or recipe.model.low_precision_weights:
         return nullcontext()
     return torch.autocast(device.type, DTYPES[recipe.model.precision])
 
 
 def attention_of(recipe: Recipe) -> AbstractContextManager[Any]:
-    """The recipe's kernel for attention."""
+    """Select the recipe's attention kernel."""
     name = recipe.model.attention
     return nullcontext() if name == "auto" else sdpa_kernel(ATTENTION[name])

@@ -1,7 +1,6 @@
-"""Training a LoRA: small updates beside frozen layers, written in the dialect the user's other programs read.
+"""Train a LoRA: low-rank updates beside frozen layers, exported in the user's choice of key format.
 
-The layers are peft's; the files are ours to write, in the forms `calotype.models.lora` reads. Knows nothing
-of the loop.
+The layers come from peft; the files are written here, in the formats that `calotype.models.lora` reads.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ TEXT_TARGETS = ("q_proj", "k_proj", "v_proj", "out_proj")
 
 
 class LoraTask(UNetTask):
-    """The model frozen, with trainable low-rank updates in the layers the recipe names.
+    """The frozen model with trainable low-rank updates in the layers that the recipe names.
 
-    They are the UNet's and, if the recipe says so, those of the text encoders' attention.
+    The layers are in the UNet and, if the recipe says so, in the attention of the text encoders.
     """
 
     def __init__(self, model: Model, recipe: Recipe) -> None:
@@ -50,7 +49,7 @@ class LoraTask(UNetTask):
         self._encoders: dict[str, Any] = {}
         if recipe.lora.text_encoder:
             self._encoders = encoders_by_part(model)
-        # peft draws its first numbers from torch's global generators; the run's seed decides them, here only.
+        # peft initializes from torch's global generators; inside this context the run's seed sets them.
         with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []):
             torch.manual_seed(recipe.trainer.seed)
             self._adapt_unet()
@@ -58,7 +57,7 @@ class LoraTask(UNetTask):
                 encoder.add_adapter(self._settings(TEXT_TARGETS, layers_read(encoder, model)))
         self._prompted = UNetWithText(model, nn.ModuleList([model.unet, *self._encoders.values()]))
         for parameter in self.parameters().values():
-            # Small numbers with small steps: half precision would lose the updates.
+            # The values and their updates are small: half precision would lose the updates.
             parameter.data = parameter.data.float()
 
     def _adapt_unet(self) -> None:
@@ -68,9 +67,11 @@ class LoraTask(UNetTask):
         try:
             self.model.unet.add_adapter(self._settings(targets))
         except NoMatchingPeftModuleError as error:
-            raise _refused(targets, "no layer's name ends so") from error
+            raise _refused(targets, "no layer name ends with it") from error
         except ValueError as error:
-            rule = "a layer is named so that is neither linear nor a convolution, and only these take updates"
+            rule = (
+                "it names a layer that is neither linear nor a convolution, and only these can have updates"
+            )
             raise _refused(targets, rule) from error
 
     def _settings(self, targets: Sequence[str], layers: Sequence[int] | None = None) -> Any:
@@ -91,15 +92,17 @@ class LoraTask(UNetTask):
     def parameters(self) -> dict[str, nn.Parameter]:
         return moving_parameters(self.model, self._encoders)
 
-    def _answer(self, question: LossInput, batch: Batch, draws: SampleNoise) -> Callable[[nn.Module], Tensor]:
+    def _predict(
+        self, loss_input: LossInput, batch: Batch, draws: SampleNoise
+    ) -> Callable[[nn.Module], Tensor]:
         if not self._encoders:
-            return super()._answer(question, batch, draws)
-        return predict_from_captions(self.model, question, batch, draws, batch.captions)
+            return super()._predict(loss_input, batch, draws)
+        return predict_from_captions(self.model, loss_input, batch, draws, batch.captions)
 
     def export(
         self, file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = NO_METADATA
     ) -> None:
-        """Write the updates; `tensors` are the parameters by name, or their averages."""
+        """Write the updates; `tensors` holds the parameters by name, or their averages."""
         write_lora(file, tensors, self._alpha, self._recipe.lora.dialect, metadata)
 
 
@@ -111,7 +114,7 @@ def _refused(targets: Sequence[str], rule: str) -> RequestError:
 
 
 def alpha_of(part: LoraConfig) -> float:
-    """The rank's where the recipe says none: updates then count as they are."""
+    """The rank if the recipe sets none: the updates then have scale one."""
     return part.alpha or float(part.rank)
 
 
@@ -122,7 +125,7 @@ def write_lora(
     dialect: str,
     metadata: Mapping[str, str] = NO_METADATA,
 ) -> None:
-    """peft's parameter names in a dialect's own, with alpha where that dialect keeps it."""
+    """Write peft's parameters under a format's key names, with alpha where that format stores it."""
     named: dict[str, Tensor] = {}
     layers: dict[str, set[str]] = defaultdict(set)
     flat_prefixes = _kohya_prefixes(tensors)
@@ -145,15 +148,15 @@ def write_lora(
 
 
 def _place(name: str) -> tuple[str, str, str]:
-    """The part and layer (as published files name them) and the matrix that a parameter's name means."""
-    said, _, rest = name.partition(".")
-    part, inside = (said, rest) if said.startswith("text_encoder") else ("unet", name)
+    """The part, the layer (as in published files) and the matrix that a parameter name refers to."""
+    first, _, rest = name.partition(".")
+    part, inside = (first, rest) if first.startswith("text_encoder") else ("unet", name)
     layer, _, ending = inside.partition(".lora_")
     return part, published_name(layer, part), ending.partition(".")[0]
 
 
 def _kohya_prefixes(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Text encoders are numbered where there are two."""
+    """The key prefixes of each part; text encoders are numbered if there are two."""
     two = any(name.startswith("text_encoder_2.") for name in tensors)
     return {
         "unet": "lora_unet_",
@@ -163,10 +166,10 @@ def _kohya_prefixes(tensors: Mapping[str, Tensor]) -> dict[str, str]:
 
 
 def _note(layers: Mapping[str, set[str]], rank: int, alpha: float) -> dict[str, Any]:
-    """What diffusers wants to be told of each part."""
+    """The adapter metadata that diffusers expects for each part."""
     note: dict[str, Any] = {}
     for part, names in layers.items():
-        # Without the level that newer versions of the encoders lack; ends of names are enough.
+        # Newer text encoders lack this level; suffixes of names are sufficient.
         targets = sorted(name.removeprefix("text_model.") for name in names)
         note |= {f"{part}.r": rank, f"{part}.lora_alpha": alpha, f"{part}.target_modules": targets}
     return note

@@ -1,7 +1,4 @@
-"""Training the whole text encoders together with the UNet, as a model that starts from nothing has to be.
-
-Knows nothing of the loop.
-"""
+"""Train the whole text encoders together with the UNet, as a model trained from scratch requires."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from calotype.train.tasks.unet_with_text import (
 
 
 class TextAndUNetTask(UNetTask):
-    """The whole UNet and all of the text encoders that it reads."""
+    """The whole UNet and the layers of the text encoders that it reads."""
 
     def __init__(self, model: Model, recipe: Recipe) -> None:
         super().__init__(model, recipe)
@@ -43,25 +40,27 @@ class TextAndUNetTask(UNetTask):
     def parameters(self) -> dict[str, nn.Parameter]:
         return moving_parameters(self.model, self._encoders)
 
-    def _answer(self, question: LossInput, batch: Batch, draws: SampleNoise) -> Callable[[nn.Module], Tensor]:
-        return predict_from_captions(self.model, question, batch, draws, batch.captions)
+    def _predict(
+        self, loss_input: LossInput, batch: Batch, draws: SampleNoise
+    ) -> Callable[[nn.Module], Tensor]:
+        return predict_from_captions(self.model, loss_input, batch, draws, batch.captions)
 
 
 def _freeze_unread(encoder: Any, model: Model) -> None:
-    """Ranks wait for the gradient of everything that moves, and what nobody reads never gets one."""
+    """Freeze layers that are not read: ranks wait for the gradient of every trained parameter."""
     body = getattr(encoder, "text_model", encoder)
     unread = body.encoder.layers[len(layers_read(encoder, model)) :]
     if len(unread):
         unread.requires_grad_(False)
-        # It stands behind the last layer.
+        # It comes after the last layer.
         body.final_layer_norm.requires_grad_(False)
 
 
 def by_part(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """Parameters of UNet and encoders, named as a subject names them, under the parts they belong to."""
-    found: dict[str, dict[str, Tensor]] = {}
+    """Group the trained parameters of UNet and encoders by the part they belong to."""
+    grouped: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         first, _, rest = name.partition(".")
         part, inside = (first, rest) if first.startswith("text_encoder") else ("unet", name)
-        found.setdefault(part, {})[inside] = tensor
-    return found
+        grouped.setdefault(part, {})[inside] = tensor
+    return grouped

@@ -1,4 +1,4 @@
-"""Textual inversion (Gal et al. 2022, arXiv:2208.01618): a few vectors are trained and become a word."""
+"""Textual inversion (Gal et al. 2022, arXiv:2208.01618): train embedding vectors for a new word."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from calotype.train.tasks.unet_with_text import UNetWithText, predict_from_capti
 
 
 class LearnedWord(nn.Module):
-    """A table of embeddings whose last rows are learned and whose others are frozen."""
+    """An embedding table whose last rows are trained and whose other rows are frozen."""
 
     def __init__(self, table: nn.Embedding, initial: Tensor) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class LearnedWord(nn.Module):
 
 
 class TextualInversionTask(UNetTask):
-    """Vectors for a new word in every text encoder of the model."""
+    """Trained vectors for a new word in every text encoder of the model."""
 
     def __init__(self, model: Model, recipe: Recipe) -> None:
         super().__init__(model, recipe)
@@ -48,11 +48,11 @@ class TextualInversionTask(UNetTask):
             ids = tokenizer(part.initial_word, add_special_tokens=False).input_ids
             if not ids:
                 raise RequestError(
-                    [Problem("textual_inversion.initial_word", f"{part.initial_word!r} is no word")]
+                    [Problem("textual_inversion.initial_word", f"{part.initial_word!r} has no tokens")]
                 )
             body = getattr(encoder, "text_model", encoder)
             table = body.embeddings.token_embedding
-            # Starting from a word that is near, over and over if more vectors are wanted than it has tokens.
+            # Start from a similar word, with its tokens repeated if there are more vectors than tokens.
             rows = [ids[i % len(ids)] for i in range(part.num_vectors)]
             learned = LearnedWord(table, table.weight[rows].detach())
             body.embeddings.token_embedding = learned
@@ -69,12 +69,14 @@ class TextualInversionTask(UNetTask):
     def parameters(self) -> dict[str, nn.Parameter]:
         return {name: p for name, p in self._words.named_parameters() if name.endswith("vectors")}
 
-    def _answer(self, question: LossInput, batch: Batch, draws: SampleNoise) -> Callable[[nn.Module], Tensor]:
+    def _predict(
+        self, loss_input: LossInput, batch: Batch, draws: SampleNoise
+    ) -> Callable[[nn.Module], Tensor]:
         captions = [self._with_word(caption) for caption in batch.captions]
-        return predict_from_captions(self.model, question, batch, draws, captions)
+        return predict_from_captions(self.model, loss_input, batch, draws, captions)
 
     def spelled(self, prompt: str) -> str:
-        """The prompt with the vectors' own tokens wherever the word is named, plainly or as `embedding:`."""
+        """Replace the word (plain or as `embedding:`) by the tokens of its vectors in the prompt."""
         named = rf"(?<!\w)(?:embedding:)?{re.escape(self._recipe.textual_inversion.word)}(?!\w)"
         return re.sub(named, lambda _: self._tokens, prompt)
 
@@ -85,7 +87,7 @@ class TextualInversionTask(UNetTask):
     def export(
         self, file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = NO_METADATA
     ) -> None:
-        """Write the word in the form that ComfyUI, diffusers and Calotype read."""
+        """Write the word in the format that ComfyUI, diffusers and Calotype read."""
         vectors = [tensors[name].detach().cpu().float().contiguous() for name in sorted(tensors)]
         names: Sequence[str] = ("emb_params",) if len(vectors) == 1 else ("clip_l", "clip_g")
         named = dict(zip(names, vectors, strict=True))

@@ -1,6 +1,6 @@
-"""Text encoders and UNet as one network, for training that reaches back into the text. Knows no losses.
+"""The text encoders and the UNet as one network, for training that backpropagates into the text encoders.
 
-Also what such training has in common: which parts of an encoder are read at all, and names of parameters.
+It also holds what such tasks share: the layers of an encoder that are read, and parameter names.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from calotype.train.rng import SampleNoise
 
 
 class UNetWithText(nn.Module):
-    """The way the gradient takes back through the UNet and the text encoders.
+    """One module for the backward pass through the UNet and the text encoders.
 
-    One module, because gradients are exchanged between processes for what happens inside a module.
+    It is a single module because ranks synchronize the gradients of what runs inside a module.
     """
 
     def __init__(self, model: Model, trained: nn.ModuleList) -> None:
-        """`trained` holds what is trained; nothing else of the model is anybody's to exchange."""
+        """`trained` holds the trained modules; only their gradients are synchronized."""
         super().__init__()
         self.trained = trained
-        # In a tuple, torch does not take it for a part.
+        # A tuple keeps torch from registering the model as a submodule.
         self._model = (model,)
 
     def forward(
@@ -50,24 +50,27 @@ class UNetWithText(nn.Module):
 
 
 def predict_from_captions(
-    model: Model, question: LossInput, batch: Batch, draws: SampleNoise, captions: Sequence[str]
+    model: Model, loss_input: LossInput, batch: Batch, draws: SampleNoise, captions: Sequence[str]
 ) -> Callable[[nn.Module], Tensor]:
-    """Ask a `UNetWithText` about the captions of a batch, the dropped ones replaced by the empty one."""
-    # Chosen among the tokens, not the texts: nobody waits for the device to say which are dropped.
+    """Run a `UNetWithText` on the captions of a batch, dropped ones replaced by the empty caption."""
+    # Selecting among tokens instead of texts avoids waiting for the device to know which are dropped.
     drop = draws.drop_caption[:, None]
-    told, empty = tokenize(model, captions), tokenize(model, [""])
-    tokens = [torch.where(drop, nothing, each) for nothing, each in zip(empty, told, strict=True)]
+    caption_tokens, empty_tokens = tokenize(model, captions), tokenize(model, [""])
+    tokens = [
+        torch.where(drop, empty_ids, caption_ids)
+        for empty_ids, caption_ids in zip(empty_tokens, caption_tokens, strict=True)
+    ]
     sizes = batch.sizes if model.architecture.family == "sdxl" else None
-    return lambda network: network(question.noisy, question.timesteps, tokens, sizes)
+    return lambda network: network(loss_input.noisy, loss_input.timesteps, tokens, sizes)
 
 
 def encoders_by_part(model: Model) -> dict[str, Any]:
-    """The text encoders under the names of their parts."""
+    """The text encoders by part name."""
     return {f"text_encoder{nth(i)}": encoder for i, encoder in enumerate(model.text_encoders)}
 
 
 def moving_parameters(model: Model, encoders: Mapping[str, Any]) -> dict[str, nn.Parameter]:
-    """What is trained: of the UNet under its own names, of an encoder after its part's."""
+    """The trained parameters: the UNet's under their own names, an encoder's prefixed with its part."""
     parts = {"": model.unet, **{f"{part}.": encoder for part, encoder in encoders.items()}}
     return {
         f"{prefix}{name}": parameter
@@ -78,8 +81,8 @@ def moving_parameters(model: Model, encoders: Mapping[str, Any]) -> dict[str, nn
 
 
 def layers_read(encoder: Any, model: Model) -> range:
-    """The layers of a text encoder that the UNet gets to see: what nobody reads cannot be trained."""
+    """The layers of a text encoder that the UNet reads; a layer that is not read cannot be trained."""
     count = encoder.config.num_hidden_layers
-    # SDXL reads the last layer but one, and the last only through the second encoder's projection.
+    # SDXL reads the last layer but one; it reads the last only through the second encoder's projection.
     skips_last = model.architecture.family == "sdxl" and not hasattr(encoder, "text_projection")
     return range(count - 1 if skips_last else count)

@@ -1,7 +1,4 @@
-"""Training the autoencoder: pictures in, the same pictures out, through latents near the unit normal.
-
-Knows nothing of the loop, nor of how a picture is judged.
-"""
+"""Train the autoencoder to reconstruct images through latents close to the standard normal distribution."""
 
 from __future__ import annotations
 
@@ -21,14 +18,14 @@ from calotype.train.tasks.vae_loss import psnr, vae_loss
 
 
 class Restored(nn.Module):
-    """Encoder, draw and decoder in one: gradients are exchanged for what happens inside a module."""
+    """Encoder, sampling and decoder in one module: ranks synchronize gradients per module."""
 
     def __init__(self, vae: Any) -> None:
         super().__init__()
         self.vae = vae
 
     def forward(self, pixels: Tensor, posterior: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The pictures restored from a draw, and the mean and log variance it was drawn from."""
+        """The images reconstructed from sampled latents, and the latents' mean and log variance."""
         moments = self.vae.encode(pixels.to(self.vae.dtype)).latent_dist
         mean, logvar = moments.mean.float(), moments.logvar.float()
         latents = mean + torch.exp(0.5 * logvar) * posterior
@@ -42,7 +39,7 @@ class VaeTask:
     def __init__(self, model: Model, recipe: Recipe) -> None:
         self.model = model
         self._recipe = recipe
-        # Nobody asks them anything here, and their memory makes room for larger batches.
+        # These are not used here, and their memory makes room for larger batches.
         for idle in (model.unet, *model.text_encoders):
             nn.Module.to(idle, "meta")
         vae = model.vae.requires_grad_(True).train()
@@ -61,7 +58,7 @@ class VaeTask:
         return dict(self.model.vae.named_parameters())
 
     def use_empty_text(self, text: Text | None) -> None:
-        """Captions are not looked at."""
+        """Captions are not used."""
 
     def prepare(self, batch: Batch, positions: Sequence[int]) -> LossFn:
         pixels = batch.pixels
@@ -80,7 +77,7 @@ class VaeTask:
         def loss(network: nn.Module) -> Tensor:
             with autocast_of(self._recipe, self.model.device), attention_of(self._recipe):
                 restored, mean, logvar = network(pixels, draws.posterior)
-            # Validation asks too, and its pictures are not trained on.
+            # Validation computes the loss too, and its images must not count.
             if torch.is_grad_enabled():
                 self._psnr.append(psnr(restored.detach(), pixels).mean())
             return self._loss(self._recipe.vae, restored, pixels, mean, logvar)
@@ -88,6 +85,6 @@ class VaeTask:
         return loss
 
     def metrics(self) -> dict[str, Tensor]:
-        """PSNR of the pictures that were trained on."""
+        """The mean PSNR of the training images."""
         seen, self._psnr = self._psnr, []
         return {"psnr": torch.stack(seen).mean()} if seen else {}

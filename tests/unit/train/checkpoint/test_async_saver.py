@@ -97,8 +97,8 @@ def failing(store: CheckpointManager, monkeypatch: pytest.MonkeyPatch) -> Iterat
     with monkeypatch.context() as patch:
         patch.setattr(NewFile, "write", lambda *_: refuse())
         saver.save(1, small_state(1), own_state(1))
-        assert saver._under_way is not None
-        assert saver._under_way.exception(PATIENCE_S) is not None
+        assert saver._running_save is not None
+        assert saver._running_save.exception(PATIENCE_S) is not None
     yield saver
     saver.close()
 
@@ -124,7 +124,7 @@ def test_an_error_is_logged_when_it_happens(
     failing: BackgroundSaver, warned: pytest.LogCaptureFixture, store: CheckpointManager
 ) -> None:
     assert failing.save_now(2, small_state(2), own_state(2)) == store.newest()
-    assert "the checkpoint before this was not saved" in warned.text
+    assert "the previous checkpoint was not saved" in warned.text
 
 
 def test_an_error_is_logged_with_its_trace(
@@ -136,7 +136,7 @@ def test_an_error_is_logged_with_its_trace(
     with pytest.raises(NoDiskSpaceError, match="5 bytes are free"):
         saver.close()
     assert "the checkpoint of step 1 was not saved" in warned.text
-    assert "NoRoomError" in warned.text
+    assert "NoDiskSpaceError" in warned.text
 
 
 def test_leaving_with_an_error_of_the_loop_keeps_that_error(failing: BackgroundSaver) -> None:

@@ -39,7 +39,7 @@ def refused(recipe: Recipe, destination: Path, rule: str) -> None:
 @pytest.mark.parametrize(
     ("changed", "rule"),
     [
-        ({"lora__alpha": None}, r"lora\.alpha 8\.0, now 1\.0; give the settings it was begun with"),
+        ({"lora__alpha": None}, r"lora\.alpha 8\.0, now 1\.0; use the settings it was started with"),
         # Torch would have repeated the one row, and updated it with moments of another size.
         ({"lora__rank": 4}, r"lora\.rank 1, now 4"),
         ({"model__train": "unet"}, r"model\.train 'lora', now 'unet'"),

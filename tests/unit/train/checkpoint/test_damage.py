@@ -70,7 +70,9 @@ def test_the_one_before_is_loaded_and_the_reason_is_said(
     assert loaded.step == 1
     assert_same((loaded.shared, loaded.own), (small_state(1), own_state(1)))
     [record] = warned.records
-    assert re.search(f"step-00000002 is damaged and passed over.*{reason}", record.getMessage())
+    assert re.search(
+        f"step-00000002 is damaged, so an earlier checkpoint is used.*{reason}", record.getMessage()
+    )
     with pytest.raises(DamagedCheckpointError, match=reason):
         store.load(store.folder / "step-00000002")
 
@@ -147,7 +149,7 @@ def test_a_damaged_one_that_is_saved_again_counts_again(folder: Path) -> None:
     [
         ({"tensor": ["gone", None]}, "KeyError: 'gone'"),
         ({"odd": 1}, "KeyError: 'odd'"),
-        ({"dtype": "load"}, "'load' is no dtype"),
+        ({"dtype": "load"}, "'load' is not a dtype"),
         ({"wrapped": ["os.system", [], []]}, "KeyError: 'os.system'"),
     ],
 )

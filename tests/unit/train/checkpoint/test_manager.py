@@ -163,7 +163,7 @@ def test_a_rank_the_saving_run_did_not_have_is_told_so(
     shared, own = store.load(path, rank=3)
     assert_same(shared, small_state(1))
     assert own is None
-    assert "was saved by 1 ranks and has nothing of rank 3's own" in warned.text
+    assert "was saved by 1 ranks and has no state for rank 3" in warned.text
 
 
 def test_loading_what_is_not_there_is_an_error_with_its_name(store: CheckpointManager) -> None:
@@ -180,6 +180,6 @@ def test_keeping_nothing_is_refused(folder: Path) -> None:
 def test_calls_that_cannot_be_meant_are_mistakes(
     store: CheckpointManager, step: int, rank: int, world_size: int
 ) -> None:
-    with pytest.raises(ValueError, match=r"cannot be|need a barrier"):
+    with pytest.raises(ValueError, match=r"is impossible|need a barrier"):
         store.save(step, {}, {}, rank=rank, world_size=world_size)
     assert not store.folder.exists()

@@ -53,4 +53,4 @@ def test_more_ranks_get_the_shared_state_and_are_told(done: Path, warned: pytest
     assert loaded is not None
     assert_same(loaded.shared, small_state(1))
     assert loaded.own is None
-    assert "was saved by 2 ranks and has nothing of rank 2's own: it begins afresh there" in warned.text
+    assert "was saved by 2 ranks and has no state for rank 2, which starts with a new one" in warned.text

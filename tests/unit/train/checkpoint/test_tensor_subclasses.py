@@ -70,5 +70,5 @@ def test_a_file_cannot_name_a_class_of_its_own() -> None:
 
 def test_a_package_that_is_not_here_is_named_with_its_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(WRAPPERS, "absent", WrapperClass("no_such_package_here", "X", "pip install absent"))
-    with pytest.raises(NotFoundError, match=r"holds absent, which is not here .* pip install absent"):
+    with pytest.raises(NotFoundError, match=r"holds absent, which is not installed .* pip install absent"):
         restore(FlatState({}, {"wrapped": ["absent", {"dict": []}, []]}))

@@ -199,7 +199,7 @@ def test_going_on_differently_is_refused(recipe_of: Recipes, pictures: Path, tmp
     fewer.mkdir()
     for file in sorted(pictures.iterdir())[2:]:
         (fewer / file.name).write_bytes(file.read_bytes())
-    with pytest.raises(DataError, match="was begun with data"):
+    with pytest.raises(DataError, match="was started with data"):
         precompute(recipe_of(data={"path": str(fewer)}), tmp_path / "made", device=CPU)
     assert _files(tmp_path / "made") == before
 

@@ -218,7 +218,7 @@ def test_a_child_that_fails_is_told_by_its_last_words(tmp_path: Path) -> None:
 
     assert python("print('fine')") is None
     assert python("import sys; print('no', file=sys.stderr); sys.exit(3)") == "ended with code 3: no"
-    assert python("import sys; sys.exit(3)") == "ended with code 3: it said nothing"
+    assert python("import sys; sys.exit(3)") == "ended with code 3: it wrote no output"
 
 
 def test_who_is_given_up_is_ended_with_all_it_started(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_pictures_of_unknown_size_are_reported_with_buckets_too(tmp_path: Path) 
     (tmp_path / "p001.png").write_bytes(b"broken")
     with feed_of(part("folder", tmp_path, buckets=True), micro=2) as feed:
         batches = list(islice(feed, 8))
-        assert feed.report().unreadable == (BadSample("p001.png", "the picture is no PNG, WebP or JPEG"),)
+        assert feed.report().unreadable == (BadSample("p001.png", "the image is not a PNG, WebP or JPEG"),)
     assert len(set(keys_of(batches))) == 7
 
 
@@ -176,4 +176,4 @@ def test_what_ends_the_run_arrives_whole_from_a_worker(tmp_path: Path, workers: 
         path.write_bytes(path.read_bytes() + bytes(512))
         with pytest.raises(DataError) as stopped:
             list(islice(feed, 50))
-    assert str(stopped.value) == f"data: {path}: changed since the run began; start again to read it anew"
+    assert str(stopped.value) == f"data: {path}: changed since the run began; start again to index it anew"

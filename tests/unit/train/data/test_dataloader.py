@@ -175,7 +175,7 @@ def test_workers_stop_with_the_feed(tmp_path: Path) -> None:
         next(feed)
         assert len(multiprocessing.active_children()) == 2
     assert multiprocessing.active_children() == []
-    with pytest.raises(ValueError, match="the feed is closed"):
+    with pytest.raises(ValueError, match="the data loader is closed"):
         next(feed)
 
 
@@ -228,7 +228,8 @@ def test_a_full_shared_memory_ends_the_feed_instead_of_keeping_it_waiting(tmp_pa
         # No file of this worker's, and shared memory is one, may be as large as a batch.
         resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (1024, 1024))
         with pytest.raises(
-            DataError, match=r"data\.num_workers: batches find no shared memory: .*\(27\); .*larger /dev/shm"
+            DataError,
+            match=r"data\.num_workers: there is no shared memory for batches: .*\(27\); .*larger /dev/shm",
         ) as told:
             list(islice(feed, 50))
     assert "Traceback" not in str(told.value)
@@ -303,7 +304,7 @@ def test_a_path_that_is_not_said_is_asked_for(kind: str) -> None:
 
 
 def test_one_pass_over_made_up_samples_is_refused() -> None:
-    with pytest.raises(RequestError, match=r"data\.kind: synthetic samples are made up"):
+    with pytest.raises(RequestError, match=r"data\.kind: synthetic samples are generated"):
         build_single_pass(part("synthetic"), needs(), micro_batch_size=2)
 
 

@@ -97,7 +97,7 @@ def test_another_number_of_processes_than_the_recipe_asks_for_is_refused(
 ) -> None:
     recipe = small_recipe(base, tmp_path, trainer__devices=2, model__micro_batch_size=1)
     with (
-        pytest.raises(RequestError, match=r"2 devices × 1 nodes, and this process is alone"),
+        pytest.raises(RequestError, match=r"2 devices × 1 nodes, and only this process runs"),
         init_process_group(recipe),
     ):
         pass

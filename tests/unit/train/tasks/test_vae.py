@@ -103,7 +103,7 @@ def test_it_learns_to_restore_a_few_pictures(
     few = cycle(list(islice(small_feed(loop.recipe, loop), 1)))
     news = [loop.train_step(few) for _ in range(12)]
     assert news[-1].loss < 0.6 * news[0].loss
-    assert news[-1].figures["psnr"] > news[0].figures["psnr"] + 2
+    assert news[-1].task_metrics["psnr"] > news[0].task_metrics["psnr"] + 2
 
 
 def test_every_weight_of_the_autoencoder_moves_and_no_other(
@@ -323,7 +323,7 @@ def test_data_without_pictures_is_refused(base: Path, tmp_path: Path, kind: str)
 
 
 def test_the_checkpoint_of_something_else_is_not_gone_on_with(ran: Recipe) -> None:
-    with pytest.raises(RequestError, match=r"was begun with model\.train 'vae', now 'unet'"):
+    with pytest.raises(RequestError, match=r"was started with model\.train 'vae', now 'unet'"):
         trained(small_copy(ran, train="unet"))
 
 

@@ -1,4 +1,4 @@
-"""The list of finished shards in a precomputed folder, and what made them. Reads and writes no tensors."""
+"""The index of a precomputed folder: its finished shards, and the models that made them."""
 
 import json
 from dataclasses import asdict, dataclass, replace
@@ -16,28 +16,30 @@ FORMAT = "calotype.precomputed.1"
 
 @dataclass(frozen=True)
 class Provenance:
-    """What latents and embeddings were made with; with anything else they mean nothing."""
+    """The encoders and resolution that latents and embeddings belong to; they are invalid with any others."""
 
     vae_hash: str
     text_hash: str
     resolution: int
 
     def as_metadata(self) -> dict[str, str]:
-        """As every shard carries it."""
+        """In the form that every shard stores."""
         return {name: str(value) for name, value in asdict(self).items()}
 
-    def check(self, place: Path, needs: DataRequirements) -> None:
-        """Refuse what was made for another model; lists every difference with both values."""
+    def check(self, folder_of_part: Path, needs: DataRequirements) -> None:
+        """Refuse results made for another model; the error lists every difference with both values."""
         wanted = {"vae_hash": needs.vae_hash, "text_hash": needs.text_hash, "resolution": needs.resolution}
         problems = [
             Problem(
-                f"{place}: {name}", f"was made with {getattr(self, name)}, the model wants {value}", value
+                f"{folder_of_part}: {name}",
+                f"was made with {getattr(self, name)}, the model wants {value}",
+                value,
             )
             for name, value in wanted.items()
             if value is not None and value != getattr(self, name)
         ]
         if problems:
-            fix = "precompute again for this model, or set data.path to what was made for it"
+            fix = "precompute again for this model, or set data.path to data made for it"
             raise RequestError([*problems, Problem("", fix)])
 
 
@@ -48,12 +50,12 @@ class FinishedShard:
     file: str
     num_samples: int
     last_position: int
-    """Of its last sample, in the order they were made in."""
+    """The position of its last sample, in the order of precomputing."""
 
 
 @dataclass(frozen=True)
 class PrecomputedIndex:
-    """One process's part of a precomputed data set."""
+    """One process's part of a precomputed dataset."""
 
     made_by: Provenance
     part: int = 0
@@ -89,22 +91,22 @@ class PrecomputedIndex:
 
 
 def part_folder(folder: Path, part: int, num_parts: int) -> Path:
-    """Where one of several processes writes; a single one writes to the folder itself."""
+    """The folder of one process's part; a single process writes to the folder itself."""
     return folder if num_parts == 1 else folder / f"part-{part:05d}-of-{num_parts:05d}"
 
 
 def read_parts(folder: Path, *, unfinished: bool = False) -> list[tuple[Path, PrecomputedIndex]]:
-    """Every part with its place; refuses what is incomplete, unless `unfinished` work is wanted."""
-    places = sorted(index.parent for index in (*folder.glob(NAME), *folder.glob(f"part-*/{NAME}")))
-    if not places:
+    """Every part with its folder; incomplete parts are refused, unless `unfinished` is set."""
+    folders = sorted(index.parent for index in (*folder.glob(NAME), *folder.glob(f"part-*/{NAME}")))
+    if not folders:
         raise DataError(
             folder, f"holds no {NAME}: it is not a precomputed folder, or nothing was finished in it"
         )
-    parts = [(place, PrecomputedIndex.read(place)) for place in places]
+    parts = [(folder_of_part, PrecomputedIndex.read(folder_of_part)) for folder_of_part in folders]
     first = parts[0][1]
-    for place, index in parts:
+    for folder_of_part, index in parts:
         if (index.made_by, index.num_parts) != (first.made_by, first.num_parts):
-            rule = f"its parts do not belong together: {place.name} differs from {places[0].name}"
+            rule = f"its parts do not belong together: {folder_of_part.name} differs from {folders[0].name}"
             raise DataError(folder, f"{rule}; remove the ones that are out of date")
     if unfinished:
         return parts
@@ -113,8 +115,8 @@ def read_parts(folder: Path, *, unfinished: bool = False) -> list[tuple[Path, Pr
         raise DataError(
             folder, f"part {missing[0]} of {first.num_parts} is missing; run precompute again to finish it"
         )
-    for place, index in parts:
+    for folder_of_part, index in parts:
         if not index.finished:
             rule = f"was interrupted after {index.num_samples} samples; run precompute again to finish it"
-            raise DataError(place, rule)
+            raise DataError(folder_of_part, rule)
     return parts

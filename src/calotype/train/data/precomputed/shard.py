@@ -1,7 +1,7 @@
-"""One safetensors shard of latents and embeddings: written at once, read a row at a time. Knows no index.
+"""One safetensors shard of latents and embeddings: written at once, read one row at a time.
 
-Rows may differ in shape, as buckets make them do, so each column is one flat tensor beside the rows' shapes.
-A row's place follows from the shapes, and the header stays small however many rows there are.
+Rows may differ in shape, as with buckets, so each column is one flat tensor beside a table of row shapes. The
+offset of a row follows from the shapes, and the header stays small however many rows there are.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ _SHAPES = "{}.shapes"
 
 
 def write_shard(path: Path, samples: Sequence[Sample], metadata: Mapping[str, str]) -> None:
-    """Write `samples` to `path`, whole or not at all."""
+    """Write `samples` to `path` atomically."""
     columns: dict[str, list[Tensor]] = {}
     for name in _TENSORS:
         present = [tensor for sample in samples if (tensor := getattr(sample, name)) is not None]
@@ -45,14 +45,14 @@ def write_shard(path: Path, samples: Sequence[Sample], metadata: Mapping[str, st
 
 
 def write_text(path: Path, text: Text) -> None:
-    """Keep a caption's embedding in a file of its own."""
+    """Write a caption's embedding to its own file."""
     tensors = {"context": text.context} | ({} if text.pooled is None else {"pooled": text.pooled})
     declared = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
     write_safetensors(path, declared, tensors.__getitem__)
 
 
 def read_text(path: Path) -> Text:
-    """What `write_text` kept."""
+    """Read a file of `write_text`."""
     with open_safetensors(path) as file:
         return Text(file.read("context"), file.read("pooled") if "pooled" in file else None)
 
@@ -66,7 +66,7 @@ def _flat(name: str, rows: Sequence[Tensor]) -> dict[str, Tensor]:
 
 
 class PrecomputedShard:
-    """An open shard; rows are read by position, so processes can share it."""
+    """An open shard; rows are read by offset, so processes can share it."""
 
     def __init__(self, path: Path) -> None:
         self._opened = open_model_file(path)
@@ -79,7 +79,7 @@ class PrecomputedShard:
                 for name in (*_TENSORS, *_TEXTS, "size")
                 if name in self._header.tensors
             }
-            # Where each row ends in its flat column.
+            # The end of each row in its flat column.
             self._ends = {name: shapes.prod(dim=1).cumsum(0) for name, shapes in self._shapes.items()}
             self._check_columns()
         except BaseException:
@@ -131,20 +131,20 @@ class PrecomputedShard:
     def _read_shapes(self, name: str) -> Tensor:
         entry = self._header.tensors.get(_SHAPES.format(name))
         if entry is None or entry.dtype != "I64" or len(entry.shape) != 2:
-            raise ModelFileError(self._opened.path, f"does not say which shapes its {name} have")
+            raise ModelFileError(self._opened.path, f"has no table of shapes for its {name}")
         return self._items(_SHAPES.format(name), 0, torch.Size(entry.shape).numel()).reshape(entry.shape)
 
     def _check_columns(self) -> None:
         for required in ("latents", *_TEXTS, "size"):
             if required not in self._shapes:
-                raise ModelFileError(self._opened.path, f"is no precomputed shard: it has no {required}")
+                raise ModelFileError(self._opened.path, f"is not a precomputed shard: it has no {required}")
         for name, shapes in self._shapes.items():
-            held = torch.Size(self._header.tensors[name].shape).numel()
+            stored = torch.Size(self._header.tensors[name].shape).numel()
             claimed = int(self._ends[name][-1]) if len(shapes) else 0
             if name == "latents" and shapes.shape[1] != 3:
                 raise ModelFileError(
                     self._opened.path, f"its latents have {shapes.shape[1]} dimensions, not 3"
                 )
-            if len(shapes) != len(self) or bool((shapes < 0).any()) or claimed != held:
-                rule = f"its {name} hold {held} values for {len(shapes)} rows that claim {claimed}"
+            if len(shapes) != len(self) or bool((shapes < 0).any()) or claimed != stored:
+                rule = f"its {name} hold {stored} values for {len(shapes)} rows that claim {claimed}"
                 raise ModelFileError(self._opened.path, rule)

@@ -1,4 +1,4 @@
-"""Latents and embeddings made beforehand, as a source. Makes none, and knows nothing of their order."""
+"""Precomputed latents and embeddings as a source."""
 
 import hashlib
 from bisect import bisect_right
@@ -18,32 +18,38 @@ from calotype.train.data.types import Sample, Text
 
 
 class PrecomputedSource:
-    """Every sample of every finished shard, in the order they were made."""
+    """Every sample of every finished shard, in the order of precomputing."""
 
     damage: tuple[BadSample, ...] = ()
 
     def __init__(self, folder: Path, needs: DataRequirements, *, unfinished: bool = False) -> None:
-        """`unfinished` reads what an interrupted precompute has left so far."""
+        """`unfinished` reads what an interrupted precompute has written so far."""
         if not folder.is_dir():
             raise NotFoundError(
                 f"data.path: {folder} is not a folder; make one with `calotype train precompute`"
             )
         parts = read_parts(folder, unfinished=unfinished)
         parts[0][1].made_by.check(folder, needs)
-        self._paths = [place / shard.file for place, index in parts for shard in index.shards]
+        self._paths = [
+            folder_of_part / shard.file for folder_of_part, index in parts for shard in index.shards
+        ]
         if not self._paths:
-            raise DataError(folder, "holds no samples; was every picture unreadable?")
+            raise DataError(folder, "holds no samples; was every image unreadable?")
         self._files = OpenFiles(self._open)
         shapes = [
-            self._checked_shapes(place / shard.file, shard, index)
-            for place, index in parts
+            self._read_shapes_checked(folder_of_part / shard.file, shard, index)
+            for folder_of_part, index in parts
             for shard in index.shards
         ]
         self._ends = list(accumulate(len(rows) for rows in shapes))
         self._sizes = torch.cat(shapes)[:, 1:] * needs.vae_factor
         self._identity = _identity_of(parts)
-        kept = [place / EMPTY_TEXT for place, _ in parts if (place / EMPTY_TEXT).is_file()]
-        self.empty_text: Text | None = read_text(kept[0]) if kept else None
+        text_files = [
+            folder_of_part / EMPTY_TEXT
+            for folder_of_part, _ in parts
+            if (folder_of_part / EMPTY_TEXT).is_file()
+        ]
+        self.empty_text: Text | None = read_text(text_files[0]) if text_files else None
 
     @property
     def identity(self) -> str:
@@ -51,7 +57,7 @@ class PrecomputedSource:
 
     @property
     def sizes(self) -> torch.Tensor:
-        """(n, 2): height and width in pixels of what each sample's latents stand for."""
+        """(n, 2): height and width in pixels of the image of each sample's latents."""
         return self._sizes
 
     def __len__(self) -> int:
@@ -77,11 +83,11 @@ class PrecomputedSource:
     def _open(self, number: int) -> PrecomputedShard:
         return PrecomputedShard(self._paths[number])
 
-    def _checked_shapes(self, path: Path, listed: FinishedShard, index: PrecomputedIndex) -> torch.Tensor:
+    def _read_shapes_checked(self, path: Path, entry: FinishedShard, index: PrecomputedIndex) -> torch.Tensor:
         shard = PrecomputedShard(path)
         try:
-            if len(shard) != listed.num_samples:
-                rule = f"holds {len(shard)} samples, its index says {listed.num_samples}"
+            if len(shard) != entry.num_samples:
+                rule = f"holds {len(shard)} samples, its index says {entry.num_samples}"
                 raise DataError(path, f"{rule}; precompute again")
             if dict(shard.metadata) != index.made_by.as_metadata():
                 rule = f"was made with {dict(shard.metadata)}, its index says {index.made_by.as_metadata()}"
@@ -92,5 +98,5 @@ class PrecomputedSource:
 
 
 def _identity_of(parts: list[tuple[Path, PrecomputedIndex]]) -> str:
-    listed = [(index.made_by, shard) for _, index in parts for shard in index.shards]
-    return hashlib.sha256(repr(listed).encode()).hexdigest()
+    entry = [(index.made_by, shard) for _, index in parts for shard in index.shards]
+    return hashlib.sha256(repr(entry).encode()).hexdigest()

@@ -1,7 +1,7 @@
-"""Keeps latents and embeddings as they are made, and goes on after an interruption. Makes none itself.
+"""Write precomputed latents and embeddings, and resume after an interruption.
 
-A shard is written whole, then named in the index: only what the index names counts. What a killed process had
-not yet written, or not yet named, is made again; everything before it stays.
+A shard is written atomically and then named in the index: only shards in the index count. Samples that a
+killed process had not written, or not named, are computed again; everything before them stays.
 """
 
 from dataclasses import replace
@@ -24,7 +24,7 @@ from calotype.train.data.types import Batch, Sample, Text
 
 
 class PrecomputedWriter:
-    """Use as a context manager: leaving it in good order finishes the folder, after an error it can go on."""
+    """Use it as a context manager: an exit without an error finishes the folder, otherwise it can resume."""
 
     def __init__(
         self,
@@ -36,65 +36,65 @@ class PrecomputedWriter:
         num_parts: int = 1,
         empty_text: Text | None = None,
     ) -> None:
-        """`part` of `num_parts` is this process's; `empty_text` is kept for dropping captions in training."""
+        """`part` of `num_parts` is this process's; `empty_text` is stored for caption dropout in training."""
         if samples_per_shard < 1:
             raise ValueError(f"samples_per_shard is {samples_per_shard}, it must be positive")
         self._folder = part_folder(folder, part, num_parts)
         self._samples_per_shard = samples_per_shard
-        self._waiting: list[Sample] = []
+        self._pending: list[Sample] = []
         self._index = PrecomputedIndex(made_by, part, num_parts)
         if (self._folder / NAME).exists():
-            self._index = _resumed(self._folder, self._index)
+            self._index = _load_index(self._folder, self._index)
         self._last_position = (self.next_position or 0) - 1
         if empty_text is not None:
             write_text(self._folder / EMPTY_TEXT, empty_text)
 
     @property
     def next_position(self) -> int | None:
-        """Where to go on: the position after the last that is safe. None if nothing is."""
+        """Where to resume: the position after the last safe sample. None if there is none."""
         return self._index.shards[-1].last_position + 1 if self._index.shards else None
 
     @property
     def num_samples(self) -> int:
-        """Samples that are safe on the disk."""
+        """Samples that are safely on the disk."""
         return self._index.num_samples
 
     @property
     def finished(self) -> bool:
-        """Whether an earlier process has done all of it."""
+        """Whether an earlier process has finished this part."""
         return self._index.finished
 
     def add(
         self, batch: Batch, latents: Tensor, context: Tensor | None = None, pooled: Tensor | None = None
     ) -> None:
-        """Keep what was made from `batch`, which must follow the batches before in position."""
+        """Store the results for `batch`, whose positions must follow those of earlier batches."""
         if batch.positions[0] <= self._last_position:
             raise ValueError(
                 f"position {batch.positions[0]} comes after {self._last_position}; keep the order"
             )
-        made = {"latents": latents, "context": context, "pooled": pooled}
-        here = {name: tensor.detach().cpu() for name, tensor in made.items() if tensor is not None}
+        outputs = {"latents": latents, "context": context, "pooled": pooled}
+        on_cpu = {name: tensor.detach().cpu() for name, tensor in outputs.items() if tensor is not None}
         for row, key in enumerate(batch.keys):
             size = None if batch.sizes is None else tuple(batch.sizes[row].tolist())
-            tensors: dict[str, Any] = {name: tensor[row] for name, tensor in here.items()}
-            self._waiting.append(Sample(key, caption=batch.captions[row], size=size, **tensors))
+            tensors: dict[str, Any] = {name: tensor[row] for name, tensor in on_cpu.items()}
+            self._pending.append(Sample(key, caption=batch.captions[row], size=size, **tensors))
             self._last_position = batch.positions[row]
-            if len(self._waiting) == self._samples_per_shard:
-                self._write_waiting()
+            if len(self._pending) == self._samples_per_shard:
+                self._write_pending()
 
     def finish(self) -> None:
-        """Write what is waiting as a last, smaller shard, and say that this is all."""
-        if self._waiting:
-            self._write_waiting()
+        """Write the remaining samples as a last, smaller shard, and mark the part as finished."""
+        if self._pending:
+            self._write_pending()
         self._index = replace(self._index, finished=True)
         self._index.write(self._folder)
 
-    def _write_waiting(self) -> None:
+    def _write_pending(self) -> None:
         name = f"shard-{len(self._index.shards):06d}.safetensors"
-        write_shard(self._folder / name, self._waiting, self._index.made_by.as_metadata())
-        self._index = self._index.with_shard(FinishedShard(name, len(self._waiting), self._last_position))
+        write_shard(self._folder / name, self._pending, self._index.made_by.as_metadata())
+        self._index = self._index.with_shard(FinishedShard(name, len(self._pending), self._last_position))
         self._index.write(self._folder)
-        self._waiting = []
+        self._pending = []
 
     def __enter__(self) -> Self:
         return self
@@ -106,10 +106,10 @@ class PrecomputedWriter:
             self.finish()
 
 
-def _resumed(folder: Path, wanted: PrecomputedIndex) -> PrecomputedIndex:
+def _load_index(folder: Path, wanted: PrecomputedIndex) -> PrecomputedIndex:
     index = PrecomputedIndex.read(folder)
-    found, asked = (f"{i.made_by}, part {i.part} of {i.num_parts}" for i in (index, wanted))
-    if found != asked:
-        rule = f"holds work of another kind: {found}, but asked for is {asked}"
+    found, requested = (f"{i.made_by}, part {i.part} of {i.num_parts}" for i in (index, wanted))
+    if found != requested:
+        rule = f"holds results of other settings: {found}, but this run needs {requested}"
         raise DataError(folder, f"{rule}; use an empty folder")
     return index

@@ -1,7 +1,7 @@
-"""The captions of a folder of pictures, wherever people keep them. Knows nothing of pictures.
+"""Find the captions of a folder of images in the common layouts.
 
-A text file beside a picture comes first (`cat.txt` for `cat.png`), then a `metadata.jsonl` in any folder, as
-Hugging Face image folders have them, then a `captions.json` at the top.
+A text file beside an image takes precedence (`cat.txt` for `cat.png`), then a `metadata.jsonl` in any folder,
+as in Hugging Face image folders, then a `captions.json` at the top.
 """
 
 import json
@@ -14,12 +14,12 @@ from calotype.train.data.sources.folder_tree import folders_in
 METADATA = "metadata.jsonl"
 CAPTIONS = "captions.json"
 UTF8 = "utf-8-sig"
-"""Some editors put a mark in front of the text, which would become part of the caption."""
+"""Some editors write a byte order mark, which would otherwise become part of the caption."""
 _CAPTION_FIELDS = ("text", "caption")
 
 
 class Captions:
-    """Captions by the picture's name relative to the folder."""
+    """Captions by the image's name relative to the folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -32,11 +32,11 @@ class Captions:
 
     @property
     def names(self) -> list[str]:
-        """Pictures that a list has a caption for, whether or not they are there."""
+        """Images that a list has a caption for, whether or not they exist."""
         return list(self._listed)
 
     def of(self, name: str) -> str | None:
-        """The caption of a picture; None if nobody wrote one."""
+        """The caption of an image; None if there is none."""
         beside = (self._folder / name).with_suffix(".txt")
         try:
             return beside.read_text(encoding=UTF8).strip()
@@ -54,7 +54,7 @@ class Captions:
 
 
 def _from_metadata(file: Path) -> list[tuple[str, str]]:
-    """One JSON object a line, with file_name and text."""
+    """One JSON object per line, with file_name and text."""
     found = []
     for number, line in enumerate(_text(file).split("\n"), start=1):
         if line.strip():

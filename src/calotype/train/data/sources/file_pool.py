@@ -1,4 +1,4 @@
-"""A few open files at a time out of many, in each process. Knows nothing of what is in them."""
+"""A pool that keeps a limited number of files open, per process."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -15,9 +15,9 @@ File = TypeVar("File", bound=_Closable)
 
 
 class OpenFiles(Generic[File]):
-    """Files by number, opened when wanted; the one longest not wanted is closed to make room.
+    """Files by number, opened on demand; the least recently used one is closed to make room.
 
-    A copy sent to another process opens its own.
+    A copy sent to another process opens its own files.
     """
 
     def __init__(self, open_file: Callable[[int], File], most_open: int = MAX_OPEN) -> None:
@@ -34,7 +34,7 @@ class OpenFiles(Generic[File]):
         return file
 
     def close(self) -> None:
-        """Close all; they open again when wanted."""
+        """Close all; they are opened again on demand."""
         while self._open:
             self._open.popitem()[1].close()
 

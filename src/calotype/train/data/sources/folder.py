@@ -1,4 +1,4 @@
-"""A folder of pictures with captions as a source. Knows nothing of their order in training."""
+"""A folder of images with captions as a source."""
 
 import hashlib
 import os
@@ -16,27 +16,27 @@ MAX_IMAGE_BYTES = 2**30
 
 
 class FolderSource:
-    """Every picture under a folder, by name."""
+    """Every image under a folder, by name."""
 
     empty_text: Text | None = None
 
     def __init__(self, folder: Path, *, captions_needed: bool = True) -> None:
         if not folder.is_dir():
-            kind = "is a file, not a folder" if folder.exists() else "is not there"
+            kind = "is a file, not a folder" if folder.exists() else "does not exist"
             raise NotFoundError(f"data.path: {folder} {kind}")
         self._folder = folder
         found = _pictures_in(folder)
         self._names = [name for name, _ in found]
         self.identity = hashlib.sha256(repr(found).encode(errors="surrogateescape")).hexdigest()
         if not self._names:
-            raise DataError(folder, f"holds no pictures; looked for {', '.join(SUFFIXES)} in it and below")
+            raise DataError(folder, f"holds no images; looked for {', '.join(SUFFIXES)} in it and below")
         self._captions = Captions(folder)
         if captions_needed and not any(self._captions.has(name) for name in self._names):
             ways = f"a .txt beside each, a {METADATA} or a {CAPTIONS}; or set data.default_caption"
-            raise DataError(folder, f"has {len(self._names)} pictures and no caption for any; write {ways}")
+            raise DataError(folder, f"has {len(self._names)} images and no caption for any; write {ways}")
         known = set(self._names)
         self.damage = tuple(
-            BadSample(name, "has a caption, but no picture is there")
+            BadSample(name, "has a caption, but the image does not exist")
             for name in self._captions.names
             if name not in known
         )
@@ -70,12 +70,12 @@ class FolderSource:
 
 
 def _pictures_in(folder: Path) -> list[tuple[str, int]]:
-    """Names and sizes in bytes; sorted by code points, so that every machine sees one order."""
+    """Names and sizes in bytes; sorted by code points, so that the order is the same on every machine."""
     found = []
     for place, files in folders_in(folder):
         for name in files:
             path = place / name
-            # A link may lead nowhere: that is found out, and reported, when it is read.
+            # A link may be broken: reading it finds and reports that.
             if name.lower().endswith(SUFFIXES):
                 size = path.stat().st_size if path.exists() else 0
                 found.append((path.relative_to(folder).as_posix(), size))

@@ -1,7 +1,7 @@
-"""Every picture decoded once and kept as bytes, so that a batch is a matter of picking rows; or kept encoded.
+"""Decode all images once and keep them in memory as bytes or as latents, so that a batch only selects rows.
 
-Which samples are read when, what is said of them and which cannot be read is decided as without it: here is
-only a source that has read everything already, and the rows it speaks of. Knows nothing of the order.
+The order of samples, their captions and the unreadable ones are the same as without the cache: this is only a
+source that has already read everything, and the rows that it refers to.
 """
 
 import logging
@@ -31,24 +31,24 @@ _log = logging.getLogger(__name__)
 
 _PER_PIECE = 64
 _MAX_OF_DEVICE = 0.1
-"""Of the GPU's free memory; the rest is the training's."""
+"""Of the GPU's free memory; training needs the rest."""
 _MAX_OF_MEMORY = 0.8
 
 
 Encode = Callable[[Tensor], Tensor]
-"""From (n, 3, height, width) pixels to the moments of their latents, both where the model is."""
+"""From (n, 3, height, width) pixels to the moments of their latents, both on the model's device."""
 
 
 class CacheBackend(Protocol):
-    """What was decoded or encoded beforehand."""
+    """A cache of decoded or encoded images."""
 
-    def put_into(self, delivery: Delivery) -> Delivery:
-        """The delivery with what its visits speak of."""
+    def put_into(self, micro_batch: Delivery) -> Delivery:
+        """The micro-batch with the rows that its visits refer to."""
         ...
 
 
 class InMemorySource:
-    """A source that was read whole: what it says of a sample is at hand, the picture is a row elsewhere."""
+    """A source that was read completely: samples are in memory, and images are rows of a cache."""
 
     def __init__(self, source: Source, entries: Sequence[Sample | BadSample]) -> None:
         self._source, self._entries = source, entries
@@ -83,48 +83,48 @@ class InMemorySource:
 
 @dataclass(frozen=True)
 class CachedImages:
-    """(num samples, 3, height, width) bytes, a row for each sample; those of unreadable ones mean nothing."""
+    """(num samples, 3, height, width) bytes, one row per sample; rows of unreadable samples are undefined."""
 
     rows: Tensor
     mirrored: bool
-    """Whether some visits want pictures mirrored."""
+    """Whether some visits mirror the image."""
     pinned: bool
-    """Whether batches are wanted in page-locked memory."""
+    """Whether batches are in pinned memory."""
 
-    def put_into(self, delivery: Delivery) -> Delivery:
-        """The delivery with the pictures its visits speak of."""
-        if delivery.batch is None or delivery.visits is None:
-            return delivery
-        visits = delivery.visits.to(self.rows.device, non_blocking=True)
-        picked = self._picked(visits[:, 0])
+    def put_into(self, micro_batch: Delivery) -> Delivery:
+        """The micro-batch with the images that its visits refer to."""
+        if micro_batch.batch is None or micro_batch.visits is None:
+            return micro_batch
+        visits = micro_batch.visits.to(self.rows.device, non_blocking=True)
+        selected = self._select(visits[:, 0])
         if self.mirrored:
             wanted = visits[:, 1, None, None, None].bool()
-            torch.where(wanted, picked.flip(-1), picked, out=picked)
-        return replace(delivery, batch=replace(delivery.batch, pixel_bytes=picked), visits=None)
+            torch.where(wanted, selected.flip(-1), selected, out=selected)
+        return replace(micro_batch, batch=replace(micro_batch.batch, pixel_bytes=selected), visits=None)
 
-    def _picked(self, which: Tensor) -> Tensor:
+    def _select(self, which: Tensor) -> Tensor:
         if self.rows.device.type != "cpu":
             return self.rows.index_select(0, which)
-        picked = torch.empty((len(which), *self.rows.shape[1:]), dtype=torch.uint8, pin_memory=self.pinned)
-        # Torch would wake its threads for each row, which on busy cores takes far longer than the copying.
-        # "clip" has nothing to clip: it is how numpy writes into place.
-        np.take(self.rows.numpy(), which.numpy(), axis=0, out=picked.numpy(), mode="clip")
-        return picked
+        selected = torch.empty((len(which), *self.rows.shape[1:]), dtype=torch.uint8, pin_memory=self.pinned)
+        # torch would wake its threads for each row, which takes far longer than the copy on busy cores. With
+        # mode="clip", which never clips here, numpy writes into `out` without a buffer.
+        np.take(self.rows.numpy(), which.numpy(), axis=0, out=selected.numpy(), mode="clip")
+        return selected
 
 
 @dataclass(frozen=True)
 class CachedMoments:
-    """(num samples, 2, channels, height, width), a row for each sample, on the training's device."""
+    """(num samples, 2, channels, height, width), one row per sample, on the training device."""
 
     rows: Tensor
 
-    def put_into(self, delivery: Delivery) -> Delivery:
-        """The delivery with the moments its visits speak of."""
-        if delivery.batch is None or delivery.visits is None:
-            return delivery
-        which = delivery.visits[:, 0].to(self.rows.device, non_blocking=True)
+    def put_into(self, micro_batch: Delivery) -> Delivery:
+        """The micro-batch with the moments that its visits refer to."""
+        if micro_batch.batch is None or micro_batch.visits is None:
+            return micro_batch
+        which = micro_batch.visits[:, 0].to(self.rows.device, non_blocking=True)
         moments = self.rows.index_select(0, which)
-        return replace(delivery, batch=replace(delivery.batch, moments=moments), visits=None)
+        return replace(micro_batch, batch=replace(micro_batch.batch, moments=moments), visits=None)
 
 
 def encode_all(
@@ -134,39 +134,39 @@ def encode_all(
     at_once: int,
     progress: Progress | None = None,
 ) -> CachedMoments:
-    """What the autoencoder makes of every picture; `at_once` is the number of pictures it is compiled for."""
-    watched, count = progress or Silent(), len(pictures.rows)
-    watched.start("encode", count)
+    """Encode every image with the autoencoder; `at_once` is the batch size that it is compiled for."""
+    progress_bar, count = progress or Silent(), len(pictures.rows)
+    progress_bar.start("encode", count)
     rows: Tensor | None = None
     for place in range(0, count, at_once):
-        # The last ones again rather than fewer: another number would be compiled for anew.
+        # The last batch overlaps the one before it: a smaller batch would be compiled again.
         begin = max(0, min(place, count - at_once))
         pixels = as_numbers(pictures.rows[begin : begin + at_once].to(device))
         moments = encode(pixels)
         rows = moments.new_empty((count, *moments.shape[1:])) if rows is None else rows
         rows[begin : begin + at_once] = moments
-        watched.advance(min(at_once, count - place))
+        progress_bar.advance(min(at_once, count - place))
     assert rows is not None
     return CachedMoments(rows)
 
 
 def cache_all(
-    source: Source, preparation: Collator, progress: Progress | None = None
+    source: Source, collator: Collator, progress: Progress | None = None
 ) -> tuple[InMemorySource, CachedImages]:
-    """Read and decode everything, on all of the recipe's workers."""
-    part, needs, watched = preparation.part, preparation.needs, progress or Silent()
+    """Read and decode all samples with the recipe's workers."""
+    part, needs, progress_bar = collator.part, collator.needs, progress or Silent()
     size = (needs.resolution, needs.resolution)
-    device = _place_for(len(source), size, needs.device)
+    device = _cache_device(len(source), size, needs.device)
     rows = torch.empty((len(source), 3, *size), dtype=torch.uint8, device=device)
-    pieces = _Pieces(source, preparation, size)
+    pieces = _Pieces(source, collator, size)
     entries: list[Sample | BadSample] = []
-    watched.start("decode", len(source))
+    progress_bar.start("decode", len(source))
     for piece in loaded(pieces, range(len(pieces)), part.num_workers):
         if piece.failure is not None:
             raise DataError("data", piece.failure)
         rows[len(entries) : len(entries) + len(piece.entries)] = piece.pixels
         entries += piece.entries
-        watched.advance(len(piece.entries))
+        progress_bar.advance(len(piece.entries))
     pinned = needs.device.type == "cuda" and device.type == "cpu"
     return InMemorySource(source, entries), CachedImages(rows, part.random_flip, pinned)
 
@@ -178,16 +178,16 @@ class _Piece:
     entries: tuple[Sample | BadSample, ...]
     pixels: Tensor
     failure: str | None = None
-    """Why nothing can be kept at all."""
+    """Why nothing can be cached at all."""
 
 
 class _Pieces(Dataset[_Piece]):
-    """All samples, piece by piece; whatever goes wrong is part of the answer, as for micro-batches."""
+    """All samples in pieces; errors are part of the result, as for micro-batches."""
 
-    def __init__(self, source: Source, preparation: Collator, size: Size) -> None:
-        # Mirroring is up to each visit.
-        plain = preparation.part.model_copy(update={"random_flip": False})
-        self._source, self._preparation, self._size = source, replace(preparation, part=plain), size
+    def __init__(self, source: Source, collator: Collator, size: Size) -> None:
+        # Each visit decides about mirroring.
+        plain = collator.part.model_copy(update={"random_flip": False})
+        self._source, self._collator, self._size = source, replace(collator, part=plain), size
 
     def __len__(self) -> int:
         return ceil(len(self._source) / _PER_PIECE)
@@ -203,38 +203,38 @@ class _Pieces(Dataset[_Piece]):
         return _Piece(entries, pixels)
 
     def _read(self, index: int, row: np.ndarray) -> Sample | BadSample:
-        """What there is to say of the sample; its picture goes into `row`."""
-        pick = SampleRef(index, index, self._size, draw=0, num_candidates=len(self._source))
+        """Read a sample and write its pixels into `row`; the result is the sample without the image."""
+        sample_ref = SampleRef(index, index, self._size, draw=0, num_candidates=len(self._source))
         try:
             sample = self._source.read(index)
-            prepared = self._preparation.prepare(sample, pick)
+            prepared = self._collator.prepare(sample, sample_ref)
         except CorruptSampleError as error:
             return BadSample(error.name, error.reason)
         if prepared.pixels is None:
-            rule = "holds latents, data.in_memory keeps pictures; set data.in_memory=false"
+            rule = "holds latents, data.in_memory caches images; set data.in_memory=false"
             raise DataError(sample.key, rule)
         row[:] = prepared.pixels.numpy()
         return replace(sample, picture=None, kept=CachedImage(index, prepared.size))
 
 
-def _place_for(count: int, size: Size, device: torch.device) -> torch.device:
-    """Where so many pictures are kept: beside the training if they take little of it, else in main memory."""
+def _cache_device(count: int, size: Size, device: torch.device) -> torch.device:
+    """The device of the cache: the GPU if the images take little of its memory, else main memory."""
     needed = count * 3 * size[0] * size[1]
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         if needed <= _MAX_OF_DEVICE * free:
-            _log.info("pictures are kept on %s: %s of %s free", device, _shown(needed), _shown(free))
+            _log.info("images are cached on %s: %s of %s free", device, _gib(needed), _gib(free))
             return device
-    # Every process of a node keeps all of them.
+    # Every process of a node caches all of them.
     needed *= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     available = read_memory().available_bytes
     if available is not None and needed > _MAX_OF_MEMORY * available:
-        what = f"data.in_memory: {count} pictures of {size[1]}×{size[0]} need {_shown(needed)} on this node"
-        room = f"{_shown(available)} are free, of which at most {_MAX_OF_MEMORY:.0%} are taken"
-        raise DoesNotFitError(f"{what}; {room}; set data.in_memory=false to decode as it goes")
-    _log.info("pictures are kept in main memory: %s on this node", _shown(needed))
+        what = f"data.in_memory: {count} images of {size[1]}×{size[0]} need {_gib(needed)} on this node"
+        room = f"{_gib(available)} are free, of which at most {_MAX_OF_MEMORY:.0%} are used"
+        raise DoesNotFitError(f"{what}; {room}; set data.in_memory=false to decode during training")
+    _log.info("images are cached in main memory: %s on this node", _gib(needed))
     return torch.device("cpu")
 
 
-def _shown(count: float) -> str:
+def _gib(count: float) -> str:
     return f"{count / 2**30:.2f} GiB"

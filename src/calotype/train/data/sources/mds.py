@@ -1,7 +1,7 @@
-"""MosaicML's MDS format as a source: a folder with an index.json and shards. Knows nothing of order.
+"""MosaicML's MDS format as a source: a folder with an index.json and shards.
 
-Plain shards on this disk are read here, because the format is small and its own package cannot be installed
-beside ours without overriding pins. Compressed and remote ones go through that package, in `mds_streamed`.
+Plain local shards are read here, because the format is small and its own package cannot be installed beside
+Calotype without overriding version pins. Compressed and remote shards use that package, in `mds_streaming`.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ _NUMBER = struct.Struct("<I")
 
 @dataclass(frozen=True)
 class MdsShard:
-    """What the index says of one shard."""
+    """The index entry of one shard."""
 
     file: str
     num_samples: int
@@ -45,13 +45,13 @@ class MdsShard:
     names: tuple[str, ...]
     encodings: tuple[str, ...]
     sizes: tuple[int | None, ...]
-    """Bytes each column takes; None where every sample says so itself."""
+    """The size of each column in bytes; None if it varies by sample and each sample stores it."""
     num_bytes: int
     hashes: tuple[tuple[str, str], ...]
-    """Digests of the whole file by the name of the function; its writer makes none unless told to."""
+    """Digests of the whole file by hash function; the writer creates none by default."""
 
     def columns_of(self, data: bytes) -> dict[str, tuple[str, bytes]]:
-        """Encoding and bytes of each column: first the sizes that vary, then the values."""
+        """Encoding and bytes of each column: the variable sizes come first, then the values."""
         position = 0
         sizes: list[int] = []
         for size in self.sizes:
@@ -70,7 +70,7 @@ class MdsShard:
 
 
 class MdsSamples(ABC):
-    """What plain and streamed MDS have in common: pictures with captions, and nothing known beforehand."""
+    """Common base of plain and streamed MDS: images with captions, and nothing known in advance."""
 
     damage: tuple[BadSample, ...] = ()
     empty_text: Text | None = None
@@ -98,7 +98,7 @@ class MdsSource(MdsSamples):
 
     @cached_property
     def identity(self) -> str:
-        """From what the index says of the shards, and where their samples lie if it has no digests."""
+        """A digest of the index, and of the sample offsets of shards that have no digests."""
         digest = hashlib.sha256(repr(self._shards).encode())
         for number, shard in enumerate(self._shards):
             if not shard.hashes:
@@ -127,12 +127,12 @@ class MdsSource(MdsSamples):
         self._files.close()
 
     def _offsets(self, number: int) -> bytes:
-        """Where each sample of a shard begins, and the last ends; nothing if the shard cannot be read."""
+        """The offset of each sample of a shard and its end; empty if the shard cannot be read."""
         try:
             with self._open(number) as file:
                 return file.read_at(_NUMBER.size, _NUMBER.size * (self._shards[number].num_samples + 1))
         except (CalotypeError, OSError):
-            # Each of its samples will say so.
+            # Reading any of its samples reports the error.
             return b""
 
     def _open(self, number: int) -> OpenedFile:
@@ -140,10 +140,10 @@ class MdsSource(MdsSamples):
 
 
 def read_mds_index(folder: Path) -> list[MdsShard]:
-    """The shards a folder's index lists."""
+    """The shards that a folder's index lists."""
     file = folder / INDEX
     if not file.is_file():
-        raise DataError(folder, f"holds no {INDEX}: it is not an MDS data set")
+        raise DataError(folder, f"holds no {INDEX}: it is not an MDS dataset")
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
         shards = [_listed(entry) for entry in values["shards"]]
@@ -176,14 +176,12 @@ def _picture(columns: Mapping[str, tuple[str, bytes]]) -> bytes | Image.Image:
     found = _first(columns, IMAGE_COLUMNS)
     if found is None:
         known = ", ".join(IMAGE_COLUMNS)
-        raise ValueError(f"no column is a picture: it has {', '.join(columns)}; known are {known}")
+        raise ValueError(f"no column is an image: it has {', '.join(columns)}; known are {known}")
     encoding, data = found
     if encoding in _FILE_ENCODINGS:
         return data
     if encoding != "pil":
-        raise ValueError(
-            f"its picture is encoded as {encoding!r}, known are {', '.join(_FILE_ENCODINGS)}, pil"
-        )
+        raise ValueError(f"its image is encoded as {encoding!r}, known are {', '.join(_FILE_ENCODINGS)}, pil")
     width, height, mode_bytes = struct.unpack_from("<III", data)
     start = 3 * _NUMBER.size + mode_bytes
     return Image.frombytes(data[3 * _NUMBER.size : start].decode(), (width, height), data[start:])

@@ -1,7 +1,4 @@
-"""MDS that is compressed or far away, through the package `mosaicml-streaming`. An optional extra.
-
-Knows only that package's dataset: a sample by number, as a dictionary of columns.
-"""
+"""Compressed or remote MDS datasets, through the optional package `mosaicml-streaming`."""
 
 import hashlib
 from importlib import import_module
@@ -22,7 +19,7 @@ from calotype.train.data.sources.mds import (
 )
 from calotype.train.data.types import Sample
 
-# Its own pins (numpy < 2.2, transformers < 5) contradict ours, so pip has to be told not to look at them.
+# Its own pins (numpy < 2.2, transformers < 5) contradict Calotype's, so pip has to ignore its dependencies.
 _INSTALL = (
     "pip install --no-deps mosaicml-streaming && "
     "pip install brotli catalogue python-snappy torchvision tqdm xxhash zstd"
@@ -30,13 +27,13 @@ _INSTALL = (
 
 
 def open_mds(path: str) -> "MdsSource | StreamedMds":
-    """The samples at `path`, a folder or an address such as s3://bucket/folder."""
+    """The samples at `path`, a folder or a URL such as s3://bucket/folder."""
     if "://" in path:
         place = cache_dir() / "mds" / hashlib.sha256(path.encode()).hexdigest()[:24]
         return StreamedMds(path, remote=path, local=str(place))
     folder = Path(path).expanduser()
     if not folder.is_dir():
-        raise NotFoundError(f"data.path: {folder} is not a folder; an MDS data set is one with an index.json")
+        raise NotFoundError(f"data.path: {folder} is not a folder; an MDS dataset is one with an index.json")
     shards = read_mds_index(folder)
     if any(shard.compressed for shard in shards):
         return StreamedMds(path, local=str(folder))
@@ -48,7 +45,7 @@ class StreamedMds(MdsSamples):
 
     def __init__(self, path: str, **where: str) -> None:
         self._path = path
-        # Order and sharding are ours; the package only brings samples.
+        # Calotype does the ordering and sharding; the package only reads samples.
         self._dataset: Any = _streaming().StreamingDataset(**where, shuffle=False, batch_size=1)
 
     @property
@@ -62,13 +59,13 @@ class StreamedMds(MdsSamples):
         name = f"{self._path}:{index}"
         try:
             columns = self._dataset[index]
-        # Each kind of storage the package knows fails with types of its own.
+        # Each storage backend of the package raises exceptions of its own types.
         except Exception as error:
             raise CorruptSampleError(name, f"cannot be read: {error}") from error
         picture = next((columns[c] for c in IMAGE_COLUMNS if c in columns), None)
         caption = next((columns[c] for c in CAPTION_COLUMNS if c in columns), None)
         if not isinstance(picture, bytes | Image.Image):
-            raise CorruptSampleError(name, f"has no picture; its columns are {', '.join(columns)}")
+            raise CorruptSampleError(name, f"has no image; its columns are {', '.join(columns)}")
         return Sample(name, picture=picture, caption=caption.strip() if isinstance(caption, str) else None)
 
     def close(self) -> None:

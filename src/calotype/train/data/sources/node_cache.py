@@ -1,8 +1,8 @@
-"""Files from far away on this node's disk, no more than so many bytes of them. All its processes share it.
+"""A size-limited cache of remote files on a node's disk, shared by all processes of the node.
 
-A file is whole or not there: it is fetched beside its place and moved there when size and checksum are right.
-Whoever reads one holds a shared lock on it; what nobody holds makes room, the longest unused first. Locks end
-with their process, so a killed one leaves nothing that others wait for. Knows nothing of what files hold.
+A file is complete or absent: it is downloaded beside its final path and renamed when size and checksum match.
+Readers hold a shared lock on a file; unlocked files are evicted, least recently used first. Locks end with
+their process, so a killed process leaves nothing that blocks others.
 """
 
 import fcntl
@@ -26,19 +26,19 @@ _RESERVED, _PART = ".reserved", ".part"
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """What is known of a file before it is here."""
+    """What is known of a file before the download."""
 
     url: str
     size_bytes: int
     checksum: tuple[str, str] | None = None
-    """Algorithm, as `hashlib` names it, and hexadecimal digest."""
+    """The algorithm, as named in `hashlib`, and the hexadecimal digest."""
 
     @property
     def name(self) -> str:
         return check_name("url", urlsplit(self.url).path.rpartition("/")[2])
 
     def fault(self, file: Path) -> str | None:
-        """Why `file` is not this one."""
+        """Why `file` is not this file; None if it is."""
         size = file.stat().st_size
         if size != self.size_bytes:
             return f"{size} bytes arrived, the index says {self.size_bytes}"
@@ -51,25 +51,25 @@ class RemoteFile:
 
 
 class Lease:
-    """A file that stays until it is closed."""
+    """A cached file that cannot be evicted until the lease is closed."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path, self._descriptor = path, descriptor
 
     @classmethod
     def of(cls, path: Path, file: RemoteFile) -> Self | None:
-        """None where it is not there, or not whole."""
+        """Lease the file at `path`; None if it is missing or incomplete."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         status = os.fstat(descriptor)
-        # It may have been removed between the opening and the lock.
+        # It may have been removed between opening and locking.
         if not status.st_nlink or status.st_size != file.size_bytes:
             os.close(descriptor)
             return None
-        # When it was last used; its other time stays, which an index of its content is known by.
+        # The access time records the use; the modification time stays, because tar indexes are keyed by it.
         os.utime(descriptor, ns=(time.time_ns(), status.st_mtime_ns))
         return cls(path, descriptor)
 
@@ -78,17 +78,17 @@ class Lease:
 
 
 class NodeCache:
-    """The files of one folder."""
+    """The cached files of one folder."""
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
         self.folder, self.most_bytes = folder, most_bytes
 
     def lease(self, file: RemoteFile) -> Lease:
-        """The file on this disk, fetched if it is not there."""
+        """Lease the local file, after downloading it if it is missing."""
         path = self.folder / hashlib.sha256(file.url.encode()).hexdigest()[:24] / file.name
         while (lease := Lease.of(path, file)) is None:
             with exclusive_lock(path):
-                # Another process may have fetched it while this one waited.
+                # Another process may have downloaded it while this one waited.
                 if _size_of(path) != file.size_bytes:
                     self._fetch(file, path)
         return lease
@@ -97,9 +97,9 @@ class NodeCache:
         reserved = path.with_name(path.name + _RESERVED)
         with exclusive_lock(self.folder / "room"):
             self._make_room(file, path)
-            with reserved.open("wb") as hole:
-                # Takes no room on the disk, and tells others how much is going to be taken.
-                hole.truncate(file.size_bytes)
+            with reserved.open("wb") as sparse_file:
+                # A sparse file takes no disk space, and tells other processes how much will be taken.
+                sparse_file.truncate(file.size_bytes)
         try:
             fetch_to(file.url, path, file.fault)
             os.utime(path, ns=(time.time_ns(), 0))
@@ -107,14 +107,14 @@ class NodeCache:
             reserved.unlink(missing_ok=True)
 
     def _make_room(self, file: RemoteFile, path: Path) -> None:
-        path.unlink(missing_ok=True)  # another file of that name, or part of one
-        held = self._forget_abandoned(path)
-        kept = self._kept()
-        total = held + sum(size for _, size, _ in kept)
-        for _, size, oldest in sorted(kept):
+        path.unlink(missing_ok=True)  # another file of that name, or an incomplete one
+        leased = self._reserved_bytes(path)
+        cached_files = self._cached_files()
+        total = leased + sum(size for _, size, _ in cached_files)
+        for _, size, oldest in sorted(cached_files):
             if total + file.size_bytes <= self.most_bytes:
                 return
-            if _removed(oldest):
+            if _evict(oldest):
                 total -= size
         if total + file.size_bytes > self.most_bytes:
             rule = f"{self.most_bytes / GB:g} GB are too few: {total / GB:g} GB are in use on this node, and "
@@ -122,8 +122,8 @@ class NodeCache:
             rule += "data.num_workers, each of which holds a few"
             raise DataError("data.cache_gb", rule)
 
-    def _kept(self) -> list[tuple[int, int, Path]]:
-        """When each file was last used, its size and its place."""
+    def _cached_files(self) -> list[tuple[int, int, Path]]:
+        """The last use, size and path of each cached file."""
         found = []
         for path in self.folder.glob("*/*"):
             if path.name.startswith(".") or path.suffix in (_RESERVED, _PART, ".validator"):
@@ -132,13 +132,13 @@ class NodeCache:
             found.append((status.st_atime_ns, status.st_size, path))
         return found
 
-    def _forget_abandoned(self, ours: Path) -> int:
-        """Bytes that downloads under way will take; what a killed one left is removed."""
+    def _reserved_bytes(self, own_path: Path) -> int:
+        """Bytes that downloads in progress will take; removes the remains of killed ones."""
         total = 0
         for reserved in self.folder.glob(f"*/*{_RESERVED}"):
             path = reserved.with_name(reserved.name.removesuffix(_RESERVED))
-            # One that is there already has only not said so yet.
-            if path == ours or path.exists():
+            # A file that exists is complete; only its reservation is not removed yet.
+            if path == own_path or path.exists():
                 continue
             if _is_being_fetched(path):
                 with suppress(FileNotFoundError):
@@ -155,15 +155,15 @@ def _is_being_fetched(path: Path) -> bool:
 
 
 def _size_of(path: Path) -> int | None:
-    """None if it is not there; whoever makes room may remove it at any moment."""
+    """None if it does not exist; another process may evict it at any moment."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
         return None
 
 
-def _removed(path: Path) -> bool:
-    """Whether it could be; not while somebody reads it."""
+def _evict(path: Path) -> bool:
+    """Remove a file unless it is being read; returns whether it was removed."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

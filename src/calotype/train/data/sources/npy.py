@@ -1,4 +1,4 @@
-"""Tensors out of the bytes of a small `.npy` or safetensors file. Never unpickles."""
+"""Read tensors from the bytes of a small `.npy` or safetensors file, without unpickling."""
 
 import io
 import os
@@ -17,12 +17,12 @@ _NPY_START = b"\x93NUMPY"
 
 
 def tensors_in(content: bytes, name: str) -> dict[str, Tensor]:
-    """The tensors by name; an `.npy` has one, which is taken for latents."""
+    """The tensors by name; an `.npy` has one, which is used as latents."""
     if not content:
         raise CorruptSampleError(name, "its latents are empty (0 bytes)")
     if content.startswith(_NPY_START):
         return {"latents": _from_npy(content, name)}
-    # The checks we have want a file; this one never touches a disk.
+    # The safetensors checks need a file; a memfd never touches the disk.
     descriptor = os.memfd_create("tensors")
     try:
         with os.fdopen(os.dup(descriptor), "wb") as file:

@@ -1,7 +1,6 @@
-"""Files in object storage (s3://, gs://, az://) through the package `obstore`, an optional extra.
+"""Download files from object storage (s3://, gs://, az://) with the optional package `obstore`.
 
-Credentials and endpoints are taken from the environment, as each cloud's own tools name them. Knows nothing
-of caches, nor of what the files hold.
+Credentials and endpoints come from the environment variables of each cloud's own tools.
 """
 
 import os
@@ -15,7 +14,7 @@ from calotype.core.extras import MissingExtraError
 
 SCHEMES = ("s3", "gs", "az")
 _CHUNK_BYTES = 2**23
-# How often is decided by whoever downloads, for all kinds of places alike.
+# The caller retries, in the same way for all kinds of sources.
 _ONE_TRY = {"max_retries": 0}
 _FINAL = (
     "NotFoundError",
@@ -27,7 +26,7 @@ _FINAL = (
 
 
 class RetryableError(Exception):
-    """A try that failed in a way the next one may not."""
+    """A failed try that is worth repeating."""
 
 
 def is_object(url: str) -> bool:
@@ -35,40 +34,41 @@ def is_object(url: str) -> bool:
 
 
 def resume_object(url: str, part: Path, validator: Path) -> None:
-    """One try: ask for what `part` lacks of the object, and write what comes.
+    """One try: request the bytes of the object that `part` lacks, and append them.
 
-    What has arrived counts only while the object is the one that it began with, which `validator` remembers.
+    Received bytes count only while the object is the one that the download began with; `validator` stores its
+    tag.
     """
-    begun = validator.read_text(encoding="utf-8") if validator.exists() else ""
-    done = part.stat().st_size if begun and part.exists() else 0
+    tag = validator.read_text(encoding="utf-8") if validator.exists() else ""
+    received = part.stat().st_size if tag and part.exists() else 0
     store = _obstore()
     folder, _, name = url.rpartition("/")
-    options: dict[str, Any] = {"range": {"offset": done}, "if_match": begun} if done else {}
+    options: dict[str, Any] = {"range": {"offset": received}, "if_match": tag} if received else {}
     try:
         place = import_module("obstore.store").from_url(folder, retry_config=_ONE_TRY)
-        answer = store.get(place, name, options=options)
-        if not done:
-            validator.write_text(answer.meta["e_tag"] or "", encoding="utf-8")
-        _write(answer, part, done)
+        response = store.get(place, name, options=options)
+        if not received:
+            validator.write_text(response.meta["e_tag"] or "", encoding="utf-8")
+        _write(response, part, received)
     except store.exceptions.PreconditionError:
         part.unlink(missing_ok=True)
-        raise RetryableError("the object has changed since its download began") from None
+        raise RetryableError("the object has changed since the start of its download") from None
     except (store.exceptions.BaseError, FileNotFoundError) as error:
-        said = str(error).split("\n", 1)[0]
+        message = str(error).split("\n", 1)[0]
         if type(error).__name__ in _FINAL:
-            raise NotFoundError(f"{url}: {said}; check data.path and your credentials") from None
-        raise RetryableError(said) from None
+            raise NotFoundError(f"{url}: {message}; check data.path and your credentials") from None
+        raise RetryableError(message) from None
 
 
-def _write(answer: Any, part: Path, done: int) -> None:
-    with part.open("ab" if done else "wb") as file:
-        for chunk in answer.stream(min_chunk_size=_CHUNK_BYTES):
+def _write(response: Any, part: Path, received: int) -> None:
+    with part.open("ab" if received else "wb") as file:
+        for chunk in response.stream(min_chunk_size=_CHUNK_BYTES):
             file.write(chunk)
         file.flush()
         os.fsync(file.fileno())
-        arrived = file.tell()
-    if arrived != answer.meta["size"]:
-        raise RetryableError(f"the connection closed after {arrived} of {answer.meta['size']} bytes")
+        total_received = file.tell()
+    if total_received != response.meta["size"]:
+        raise RetryableError(f"the connection closed after {total_received} of {response.meta['size']} bytes")
 
 
 def _obstore() -> Any:

@@ -1,6 +1,6 @@
-"""What shards far away hold, by an index beside them: of tar shards as `wids` writes it, of MDS its own.
+"""Indexes of remote shards: of tar shards in the format of `wids`, of MDS its own.
 
-Fetched anew by every run, because an index may grow. Reads no shard.
+Every run downloads the index anew, because it may grow. No shard is read.
 """
 
 import hashlib
@@ -30,22 +30,22 @@ _CHECKSUMS = {"sha256": "sha256", "md5sum": "md5"}
 def remote_tar_shards(path: str) -> list[RemoteShard]:
     """The shards that the index at `path` lists, relative to it."""
     if not urlsplit(path).path.endswith(".json"):
-        rule = (
-            f"{path!r} is no index, which data.cache_gb needs to know shards by before they are here; make "
-        )
-        rule += f"{INDEX} by `calotype data index`, put it beside the shards and give its address"
+        rule = f"{path!r} is not an index, which data.cache_gb needs to know the shards in advance; make "
+        rule += f"{INDEX} with `calotype data index`, put it beside the shards and give its URL"
         raise RequestError([Problem("data.path", rule, path)])
     text = _text(path)
     try:
         listed = [_tar_shard(path, entry) for entry in json.loads(text)["shardlist"]]
     except (KeyError, TypeError, ValueError) as error:
-        rule = f"is no index of tar shards ({error!r}): `shardlist` has url, nsamples and filesize of each"
-        raise DataError(path, f"{rule}; make one by `calotype data index`") from None
-    return _some(path, listed)
+        rule = (
+            f"is not an index of tar shards ({error!r}): `shardlist` has url, nsamples and filesize of each"
+        )
+        raise DataError(path, f"{rule}; make one with `calotype data index`") from None
+    return _require_samples(path, listed)
 
 
 def remote_mds_shards(path: str) -> list[RemoteShard]:
-    """The shards of the MDS data set at `path`."""
+    """The shards of the MDS dataset at `path`."""
     address = f"{path.rstrip('/')}/{INDEX}"
     with tempfile.TemporaryDirectory() as place:
         fetch_to(address, Path(place) / INDEX)
@@ -53,20 +53,20 @@ def remote_mds_shards(path: str) -> list[RemoteShard]:
         entries = json.loads((Path(place) / INDEX).read_text(encoding="utf-8"))["shards"]
     packed = [shard.file for shard in shards if shard.compressed]
     if packed:
-        rule = f"{packed[0]} is compressed; leave data.cache_gb out to read it through mosaicml-streaming"
+        rule = f"{packed[0]} is compressed; remove data.cache_gb to read it through mosaicml-streaming"
         raise DataError(address, rule)
     listed = []
     for shard, entry in zip(shards, entries, strict=True):
         raw = entry["raw_data"]
         hashes = {name: digest for name, digest in raw.get("hashes", {}).items() if name in ("sha256", "md5")}
         checksum = next(iter(hashes.items()), None)
-        file = RemoteFile(_beside(address, shard.file), int(raw["bytes"]), checksum)
-        listed.append(RemoteShard(file, shard.num_samples, partial(_mds, shard)))
-    return _some(address, listed)
+        file = RemoteFile(_resolve_url(address, shard.file), int(raw["bytes"]), checksum)
+        listed.append(RemoteShard(file, shard.num_samples, partial(_open_mds, shard)))
+    return _require_samples(address, listed)
 
 
 def write_index(shards: Sequence[Path], destination: Path) -> int:
-    """List local tar shards as `remote_tar_shards` reads them, by name alone; the number of samples."""
+    """Write an index of local tar shards, by file name, for `remote_tar_shards`; returns the sample count."""
     _refuse_namesakes(shards)
     listed: list[dict[str, Any]] = []
     for path in shards:
@@ -83,12 +83,12 @@ def write_index(shards: Sequence[Path], destination: Path) -> int:
 
 
 def _refuse_namesakes(shards: Sequence[Path]) -> None:
-    """Beside one index there is room for one file of a name."""
+    """Refuse shards of the same file name, since all shards lie beside the index."""
     first: dict[str, Path] = {}
     for path in shards:
         other = first.setdefault(path.name, path)
         if other != path:
-            rule = f"{other} and {path} have one name, and an index has all its shards beside it"
+            rule = f"{other} and {path} have the same name, and all shards of an index are beside it"
             raise RequestError([Problem("shards", f"{rule}; rename one of them", str(path))])
 
 
@@ -101,28 +101,28 @@ def _text(url: str) -> str:
 
 def _tar_shard(index: str, entry: Mapping[str, Any]) -> RemoteShard:
     checksum = next(((kind, entry[key]) for key, kind in _CHECKSUMS.items() if entry.get(key)), None)
-    file = RemoteFile(_beside(index, entry["url"]), int(entry["filesize"]), checksum)
-    return RemoteShard(file, int(entry["nsamples"]), _tar)
+    file = RemoteFile(_resolve_url(index, entry["url"]), int(entry["filesize"]), checksum)
+    return RemoteShard(file, int(entry["nsamples"]), _open_tar)
 
 
-def _beside(index: str, url: str) -> str:
-    """Where a file is that an index names; a signature in the index's own address goes for it as well."""
+def _resolve_url(index: str, url: str) -> str:
+    """The URL of a file that an index names; the query of the index's URL (a signature) applies to it too."""
     if is_url(url):
         return url
     parts = urlsplit(index)
     return parts._replace(path=f"{parts.path.rpartition('/')[0]}/{url}").geturl()
 
 
-def _some(place: str, shards: list[RemoteShard]) -> list[RemoteShard]:
+def _require_samples(place: str, shards: list[RemoteShard]) -> list[RemoteShard]:
     shards = [shard for shard in shards if shard.num_samples]
     if not shards:
         raise DataError(place, "lists no samples")
     return shards
 
 
-def _tar(path: Path) -> WebDatasetSource:
+def _open_tar(path: Path) -> WebDatasetSource:
     return WebDatasetSource([path])
 
 
-def _mds(shard: MdsShard, path: Path) -> MdsSource:
+def _open_mds(shard: MdsShard, path: Path) -> MdsSource:
     return MdsSource(path.parent, [replace(shard, file=path.name)])

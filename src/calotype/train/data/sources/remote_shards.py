@@ -1,7 +1,7 @@
-"""Shards that stay far away and are fetched when they are wanted, into a cache of limited size.
+"""A source over remote shards that are downloaded on demand into a cache of limited size.
 
-An index says beforehand what each holds, so the order of samples is known before any is here. Each shard is
-then read by the source of its format. Knows no format itself.
+An index lists in advance what each shard holds, so the order of samples is known before any download. The
+source of its format then reads each shard.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from calotype.train.data.sources.node_cache import Lease, NodeCache, RemoteFile
 from calotype.train.data.types import Sample, Source, Text
 
 HELD_OPEN = 4
-"""Shards that one process keeps from being removed."""
+"""The number of shards that one process keeps from eviction."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class RemoteShard:
     file: RemoteFile
     num_samples: int
     opened: Callable[[Path], Source]
-    """Reads it, once it is on this disk."""
+    """Opens the shard from a local path."""
 
 
-class _Held:
-    """A shard on this disk that is being read."""
+class _LeasedShard:
+    """A local shard that is being read."""
 
     def __init__(self, shard: RemoteShard, cache: NodeCache) -> None:
         self._lease: Lease = cache.lease(shard.file)
@@ -57,16 +57,16 @@ class StreamedSource:
     def __init__(self, shards: Sequence[RemoteShard], cache: NodeCache) -> None:
         self._shards, self._cache = list(shards), cache
         self._ends = list(accumulate(shard.num_samples for shard in shards))
-        self._held = OpenFiles(self._hold, HELD_OPEN)
+        self._open_shards = OpenFiles(self._lease_shard, HELD_OPEN)
 
     @property
     def shard_sizes(self) -> list[int]:
-        """Samples in each."""
+        """The number of samples in each shard."""
         return [shard.num_samples for shard in self._shards]
 
     @property
     def identity(self) -> str:
-        """From names and sizes, so that the same shards elsewhere are the same."""
+        """From names and sizes, so that the same shards at another URL have the same identity."""
         facts = [(shard.file.name, shard.file.size_bytes, shard.num_samples) for shard in self._shards]
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
@@ -74,19 +74,19 @@ class StreamedSource:
         return self._ends[-1]
 
     def read(self, index: int) -> Sample:
-        held, row = self._place(index)
-        return held.source.read(row)
+        leased, row = self._place(index)
+        return leased.source.read(row)
 
     def size_of(self, index: int) -> Size | None:
-        held, row = self._place(index)
-        return held.source.size_of(row)
+        leased, row = self._place(index)
+        return leased.source.size_of(row)
 
     def close(self) -> None:
-        self._held.close()
+        self._open_shards.close()
 
-    def _hold(self, number: int) -> _Held:
-        return _Held(self._shards[number], self._cache)
+    def _lease_shard(self, number: int) -> _LeasedShard:
+        return _LeasedShard(self._shards[number], self._cache)
 
-    def _place(self, index: int) -> tuple[_Held, int]:
+    def _place(self, index: int) -> tuple[_LeasedShard, int]:
         number = bisect_right(self._ends, index)
-        return self._held.get(number), index - (self._ends[number - 1] if number else 0)
+        return self._open_shards.get(number), index - (self._ends[number - 1] if number else 0)

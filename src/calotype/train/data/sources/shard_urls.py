@@ -1,4 +1,4 @@
-"""What a user writes for many shards, spelled out: braces, wildcards, folders, addresses. Opens none."""
+"""Expand a shard path with braces, wildcards, folders or URLs into single shards."""
 
 import re
 from itertools import product
@@ -14,7 +14,7 @@ _NUM_SHOWN = 3
 
 
 def local_shards(pattern: str) -> list[Path]:
-    """Every shard `pattern` names, on this disk, in the order named; what is on the web is fetched first."""
+    """Local paths of all shards that `pattern` names, in order; remote ones are downloaded first."""
     named = expand_braces(pattern)
     if is_url(pattern):
         return fetch_all(named)
@@ -22,9 +22,9 @@ def local_shards(pattern: str) -> list[Path]:
     missing = [path for path in paths if not path.exists()]
     if missing:
         shown = ", ".join(str(path) for path in missing[:_NUM_SHOWN])
-        raise NotFoundError(f"data.path: {len(missing)} of {len(paths)} shards are not there: {shown}")
+        raise NotFoundError(f"data.path: {len(missing)} of {len(paths)} shards do not exist: {shown}")
     if not paths:
-        raise NotFoundError(f"data.path: {pattern} names no shard; a shard is a file ending in .tar")
+        raise NotFoundError(f"data.path: {pattern} names no shards; a shard is a file ending in .tar")
     return paths
 
 
@@ -33,7 +33,7 @@ def expand_braces(pattern: str) -> list[str]:
     pieces = _BRACES.split(pattern)
     if any("{" in piece or "}" in piece for piece in pieces):
         raise _refused(pattern, "its braces do not match")
-    # Splitting leaves what stood inside braces at the odd places.
+    # After the split the contents of braces are at the odd indices.
     choices = [_choices(pattern, piece) if place % 2 else [piece] for place, piece in enumerate(pieces)]
     total = 1
     for choice in choices:
@@ -56,7 +56,7 @@ def _choices(pattern: str, inside: str) -> list[str]:
         raise _refused(pattern, f"{{{inside}}} runs backwards; write {{{last}..{first}}}")
     if int(last) - int(first) >= MAX_SHARDS:
         raise _refused(pattern, f"{{{inside}}} names more than {MAX_SHARDS} shards")
-    # As in a shell, a leading zero asks for equal widths.
+    # As in a shell, a leading zero pads all numbers to the same width.
     width = len(first) if first.startswith("0") else 0
     return [str(number).zfill(width) for number in range(int(first), int(last) + 1)]
 

@@ -1,7 +1,7 @@
-"""Made-up samples, made on the device that trains, so that data never limits a benchmark. Reads nothing.
+"""Synthetic samples, generated on the training device, so that data never limits a benchmark.
 
-Each sample depends on the seed and its position in the run alone: ranks, micro-batch size and where a run was
-resumed do not change it. The numbers are never zeros, which kernels and power meters would notice.
+Each sample depends only on the seed and its position in the run: ranks, micro-batch size and resuming do not
+change it. The values are never zeros, which would change the speed of kernels and the power draw.
 """
 
 from dataclasses import dataclass
@@ -13,22 +13,33 @@ from calotype.train.data.hashing import mixed
 from calotype.train.data.requirements import DataRequirements
 from calotype.train.data.types import Batch, Text
 
-_LOOKS = ("amber", "crimson", "emerald", "ivory", "paper", "silver", "striped", "tiny", "velvet", "wooden")
-_THINGS = ("bridge", "cello", "fox", "harbour", "kettle", "lantern", "owl", "pear", "tram", "windmill")
+_ADJECTIVES = (
+    "amber",
+    "crimson",
+    "emerald",
+    "ivory",
+    "paper",
+    "silver",
+    "striped",
+    "tiny",
+    "velvet",
+    "wooden",
+)
+_NOUNS = ("bridge", "cello", "fox", "harbour", "kettle", "lantern", "owl", "pear", "tram", "windmill")
 _PLACES = ("at dusk", "in the rain", "on a hill", "on a table", "under snow", "seen from above")
 _EMPTY_CAPTION = -1
 
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Pictures with captions; or latents with embeddings, when `encoded`."""
+    """Images with captions; or latents with embeddings if `encoded`."""
 
     needs: DataRequirements
     seed: int
     encoded: bool
 
     def batch(self, start: int, count: int) -> Batch:
-        """The samples at positions `start` and following."""
+        """The samples from position `start` on."""
         positions = tuple(range(start, start + count))
         side = self.needs.resolution
         size = torch.tensor([[side, side, 0, 0, side, side]], device=self.needs.device)
@@ -37,18 +48,18 @@ class Synthetic:
             keys=tuple(f"synthetic-{position}" for position in positions),
             positions=positions,
             sizes=size.repeat(count, 1),
-            **self._drawn(positions),
+            **self._generate(positions),
         )
 
     @property
     def empty_text(self) -> Text | None:
-        """What stands for the empty caption; None where captions are still to be encoded."""
+        """The embedding of the empty caption; None if captions are still to be encoded."""
         if not self.encoded:
             return None
-        drawn = self._drawn((_EMPTY_CAPTION,))
-        return Text(drawn["context"][0], drawn["pooled"][0] if "pooled" in drawn else None)
+        generated = self._generate((_EMPTY_CAPTION,))
+        return Text(generated["context"][0], generated["pooled"][0] if "pooled" in generated else None)
 
-    def _drawn(self, positions: tuple[int, ...]) -> dict[str, Tensor]:
+    def _generate(self, positions: tuple[int, ...]) -> dict[str, Tensor]:
         device = self.needs.device
         tensors = {
             name: torch.empty(len(positions), *shape, device=device) for name, shape in self._shapes().items()
@@ -74,6 +85,6 @@ class Synthetic:
 
 
 def _caption(draw: int) -> str:
-    draw, look = divmod(draw, len(_LOOKS))
-    draw, thing = divmod(draw, len(_THINGS))
-    return f"a {_LOOKS[look]} {_THINGS[thing]} {_PLACES[draw % len(_PLACES)]}"
+    draw, look = divmod(draw, len(_ADJECTIVES))
+    draw, thing = divmod(draw, len(_NOUNS))
+    return f"a {_ADJECTIVES[look]} {_NOUNS[thing]} {_PLACES[draw % len(_PLACES)]}"

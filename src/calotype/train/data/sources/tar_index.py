@@ -1,7 +1,6 @@
-"""Where each sample of a tar shard lies, found once and kept: then any sample can be read at any time.
+"""The index of a tar shard: the offset of each member, scanned once and cached, for random access.
 
-An index is kept under the cache by the shard's size and time: a shard that changes is looked through again.
-Knows nothing of what members hold.
+The cached index is keyed by the shard's size and modification time, so a changed shard is scanned again.
 """
 
 import hashlib
@@ -24,7 +23,7 @@ from calotype.train.data.bad_samples import BadSample, DataError
 from calotype.train.data.file_lock import exclusive_lock
 
 PICTURE, CAPTION, JSON_CAPTION, LATENTS = range(4)
-"""What a member is for."""
+"""The role of a member within its sample."""
 NUM_ROLES = 4
 ABSENT = -1
 _ROLES = {
@@ -40,14 +39,14 @@ _TWO_DOTS = "WebDataset takes everything after the first dot for the extension"
 
 @dataclass
 class Scan:
-    """What is in a shard."""
+    """The content of a shard."""
 
     path: Path
     samples: dict[str, list[int]] = field(default_factory=dict)
-    """For each key, where the member of each role begins and how many bytes it has."""
+    """For each key, the offset and size of the member of each role."""
     damage: list[BadSample] = field(default_factory=list)
     dotted: dict[str, str] = field(default_factory=dict)
-    """For each name with a second dot, without its last ending, the first member called so."""
+    """For each name with a second dot, without its last extension, the first such member."""
 
     def note(self, name: str, reason: str) -> None:
         self.damage.append(BadSample(f"{self.path.name}:{name}", reason))
@@ -58,7 +57,7 @@ class Scan:
             return
         if role is None:
             name, _, ending = member.name.rpartition(".")
-            # Not hidden files, whose key ends in the folder.
+            # Hidden files are excluded; their key ends in the folder.
             if ending.lower() in _ROLES and key.rpartition("/")[2]:
                 self.dotted.setdefault(name, member.name)
             return
@@ -69,7 +68,7 @@ class Scan:
         places[2 * role : 2 * role + 2] = [member.offset_data, member.size]
 
     def note_dotted(self) -> None:
-        """Names with a second dot, unless they are more about a sample, like `key.depth.png`."""
+        """Report names with a second dot, unless they add to a known sample, like `key.depth.png`."""
         for name in self.dotted.values():
             key, _ = _split(name)
             if key not in self.samples:
@@ -77,7 +76,7 @@ class Scan:
 
 
 def scan_tar(path: Path) -> Scan:
-    """Everything `path` holds; what is no plain tar, or has no samples, is refused."""
+    """Scan `path`; files that are not plain tar archives or have no samples are refused."""
     scan = Scan(path)
     with path.open("rb") as file:
         _refuse_compressed(path, file)
@@ -94,16 +93,16 @@ def scan_tar(path: Path) -> Scan:
 
 
 def _split(name: str) -> tuple[str, int | None]:
-    """Key and role of a member; as in WebDataset, the key ends at the first dot of the file's name."""
+    """Key and role of a member; as in WebDataset, the key ends at the first dot of the file name."""
     folder, slash, file = name.rpartition("/")
     stem, _, extension = file.partition(".")
-    # Names without a stem are hidden files, which some systems put beside every other.
+    # Names without a stem are hidden files, which some systems put beside every other file.
     role = _ROLES.get(extension.lower()) if stem else None
     return folder + slash + stem, role
 
 
 def _members(file: IO[bytes], scan: Scan) -> Iterator[tarfile.TarInfo]:
-    """Members up to the end or the first damage; tarfile itself takes some damage for the end."""
+    """Members up to the end or the first damage; tarfile itself treats some damage as the end."""
     try:
         archive = tarfile.open(fileobj=file, mode="r:")  # noqa: SIM115 - it is closed below
     except tarfile.TarError as error:
@@ -149,14 +148,14 @@ _KEY_COLUMNS = 2 * NUM_ROLES
 class ShardIndex:
     """The samples of one shard.
 
-    Plain tensors rather than objects: millions of rows are quick to load, and workers share the memory.
+    It uses plain tensors instead of objects: millions of rows load quickly, and workers share the memory.
     """
 
     path: Path
     size_bytes: int
     mtime_ns: int
     rows: Tensor
-    """For each sample, begin and length of every role's member in the shard, then of its key in `keys`."""
+    """For each sample, offset and length of every role's member in the shard, then of its key in `keys`."""
     keys: Tensor
     damage: tuple[BadSample, ...]
 
@@ -168,7 +167,7 @@ class ShardIndex:
         return self.keys[begin : begin + length].numpy().tobytes().decode()
 
     def member(self, index: int, role: int) -> tuple[int, int] | None:
-        """Where the sample's member of that role begins and how long it is."""
+        """Offset and length of the sample's member of that role."""
         begin, length = self.rows[index, 2 * role : 2 * role + 2].tolist()
         return None if begin == ABSENT else (begin, length)
 
@@ -178,21 +177,21 @@ class ShardIndex:
 
 
 def index_shard(path: Path) -> ShardIndex:
-    """The index of a shard: the one kept, or a new one."""
+    """The index of a shard: the cached one, or a new one."""
     status = path.stat()
     place = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:24]
-    kept = cache_dir() / "shard-index" / f"{place}-{status.st_size}-{status.st_mtime_ns}.safetensors"
-    with exclusive_lock(kept.with_name(place)):
-        index = _read_kept(kept, path, status)
+    cache_file = cache_dir() / "shard-index" / f"{place}-{status.st_size}-{status.st_mtime_ns}.safetensors"
+    with exclusive_lock(cache_file.with_name(place)):
+        index = _read_cached(cache_file, path, status)
         if index is None:
-            index = _made(path, status)
-            for outdated in kept.parent.glob(f"{place}-*.safetensors"):
+            index = _build_index(path, status)
+            for outdated in cache_file.parent.glob(f"{place}-*.safetensors"):
                 outdated.unlink()
-            _keep(kept, index)
+            _write_cached(cache_file, index)
     return index
 
 
-def _made(path: Path, status: os.stat_result) -> ShardIndex:
+def _build_index(path: Path, status: os.stat_result) -> ShardIndex:
     scan = scan_tar(path)
     keys, rows = bytearray(), []
     for key, places in scan.samples.items():
@@ -209,18 +208,18 @@ def _made(path: Path, status: os.stat_result) -> ShardIndex:
     )
 
 
-def _keep(kept: Path, index: ShardIndex) -> None:
+def _write_cached(cache_file: Path, index: ShardIndex) -> None:
     tensors = {"rows": index.rows, "keys": index.keys}
     damage = json.dumps([[sample.name, sample.reason] for sample in index.damage])
     declared = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
-    write_safetensors(kept, declared, tensors.__getitem__, {"format": FORMAT, "damage": damage})
+    write_safetensors(cache_file, declared, tensors.__getitem__, {"format": FORMAT, "damage": damage})
 
 
-def _read_kept(kept: Path, path: Path, status: os.stat_result) -> ShardIndex | None:
-    if not kept.exists():
+def _read_cached(cache_file: Path, path: Path, status: os.stat_result) -> ShardIndex | None:
+    if not cache_file.exists():
         return None
     try:
-        with open_safetensors(kept) as file:
+        with open_safetensors(cache_file) as file:
             if file.metadata.get("format") != FORMAT:
                 return None
             damage = tuple(BadSample(*pair) for pair in json.loads(file.metadata["damage"]))

@@ -1,7 +1,7 @@
-"""WebDataset tar shards as a source: every sample of every shard by number. Knows nothing of their order.
+"""WebDataset tar shards as a source: random access to every sample of every shard.
 
-Members are read by position from files that are never written, so workers can share open files. A caption is
-a text member, or `caption` or `text` of a JSON member, whose `captions` may list several.
+Members are read by offset from files that are never written, so workers can share open files. A caption is a
+text member, or `caption` or `text` of a JSON member, whose `captions` may list several.
 """
 
 import hashlib
@@ -32,13 +32,13 @@ class WebDatasetSource:
     def __init__(self, paths: Sequence[Path]) -> None:
         self._shards = [index_shard(path) for path in paths]
         self._ends = list(accumulate(len(shard) for shard in self._shards))
-        # Decided once for all, so that every batch holds the same kind of thing.
+        # The same for all shards, so that every batch holds the same kind of tensors.
         self._encoded = any(shard.has(LATENTS) for shard in self._shards)
         self._files = OpenFiles(self._open)
 
     @property
     def identity(self) -> str:
-        """From the shards' names and contents' places, so that the same shards elsewhere are the same."""
+        """From the shards' names and member offsets, so that copies elsewhere have the same identity."""
         digest = hashlib.sha256()
         for shard in self._shards:
             digest.update(shard.path.name.encode() + b"\0")
@@ -56,7 +56,7 @@ class WebDatasetSource:
         number, row = self._place(index)
         shard = self._shards[number]
         name = f"{shard.path.name}:{shard.key(row)}"
-        caption, captions = self._said(number, row, name)
+        caption, captions = self._read_captions(number, row, name)
         content = self._member(number, row, LATENTS if self._encoded else PICTURE, name)
         if content is None:
             raise CorruptSampleError(name, f"has no {'latents' if self._encoded else 'picture'}")
@@ -94,16 +94,16 @@ class WebDatasetSource:
         file = open_regular(shard.path)
         if (file.size_bytes, os.fstat(file.fd).st_mtime_ns) != (shard.size_bytes, shard.mtime_ns):
             file.close()
-            raise DataError(shard.path, "changed since the run began; start again to read it anew")
+            raise DataError(shard.path, "changed since the run began; start again to index it anew")
         return file
 
-    def _said(self, number: int, row: int, name: str) -> tuple[str | None, tuple[str, ...]]:
-        """The caption, and all of them where there are several."""
+    def _read_captions(self, number: int, row: int, name: str) -> tuple[str | None, tuple[str, ...]]:
+        """The caption, and the list of captions if there are several."""
         text = self._member(number, row, CAPTION, name)
         if text is not None:
-            return _decoded(text, name), ()
+            return _decode(text, name), ()
         text = self._member(number, row, JSON_CAPTION, name)
-        return (None, ()) if text is None else _said_in_json(_decoded(text, name), name)
+        return (None, ()) if text is None else _captions_from_json(_decode(text, name), name)
 
     def _member(self, number: int, row: int, role: int, name: str) -> bytes | None:
         place = self._shards[number].member(row, role)
@@ -122,7 +122,7 @@ class WebDatasetSource:
             raise CorruptSampleError(name, f"cannot be read: {error.strerror}") from error
 
 
-def _decoded(text: bytes, name: str) -> str:
+def _decode(text: bytes, name: str) -> str:
     try:
         return text.decode(UTF8).strip()
     except UnicodeDecodeError as error:
@@ -131,16 +131,16 @@ def _decoded(text: bytes, name: str) -> str:
         ) from None
 
 
-def _said_in_json(text: str, name: str) -> tuple[str | None, tuple[str, ...]]:
+def _captions_from_json(text: str, name: str) -> tuple[str | None, tuple[str, ...]]:
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise CorruptSampleError(name, f"its JSON cannot be read: {error}") from None
     if not isinstance(values, dict):
         return None, ()
-    said, several = values.get("caption", values.get("text")), values.get("captions")
-    caption = said.strip() if isinstance(said, str) else None
-    # Others keep other things under this name.
+    text_value, several = values.get("caption", values.get("text")), values.get("captions")
+    caption = text_value.strip() if isinstance(text_value, str) else None
+    # Other datasets use this field for other values.
     if not isinstance(several, list) or not all(isinstance(one, str) and one.strip() for one in several):
         several = []
     return caption, tuple(one.strip() for one in several)

@@ -1,4 +1,4 @@
-"""Writing WebDataset tar shards: the same samples always give the same bytes. Knows nothing of pictures."""
+"""Write WebDataset tar shards deterministically: the same samples always give the same bytes."""
 
 import io
 import tarfile
@@ -13,7 +13,7 @@ from calotype.train.data.bad_samples import DataError
 
 @dataclass(frozen=True)
 class Packed:
-    """One sample to be written: the content of `key.extension` for each extension."""
+    """One sample to write: the content of `key.extension` for each extension."""
 
     key: str
     members: Mapping[str, bytes | str]
@@ -22,7 +22,7 @@ class Packed:
 def write_shards(
     folder: Path, samples: Iterable[Packed], samples_per_shard: int, *, stem: str = "shard"
 ) -> list[Path]:
-    """Write `stem-000000.tar` and following, each whole or not at all; the paths written."""
+    """Write `stem-000000.tar` and following, each atomically; returns their paths."""
     if samples_per_shard < 1:
         raise ValueError(f"samples_per_shard is {samples_per_shard}, it must be positive")
     check_name("stem", stem)
@@ -54,7 +54,7 @@ def _write_shard(path: Path, samples: list[Packed]) -> None:
             _check_key(sample.key, keys)
             for extension, content in sorted(sample.members.items()):
                 encoded = content.encode() if isinstance(content, str) else content
-                # A fresh member has time 0 and no owner; what is left out cannot differ.
+                # A new TarInfo has time 0 and no owner, so that nothing varies.
                 member = tarfile.TarInfo(f"{sample.key}.{extension}")
                 member.size = len(encoded)
                 archive.addfile(member, io.BytesIO(encoded))
@@ -63,7 +63,7 @@ def _write_shard(path: Path, samples: list[Packed]) -> None:
 def _check_key(key: str, earlier: set[str]) -> None:
     check_name("key", key)
     if "." in key.rpartition("/")[2]:
-        raise DataError(key, "a key cannot hold a dot: readers would take what follows for an extension")
+        raise DataError(key, "a key cannot contain a dot: readers would take the rest for an extension")
     if key in earlier:
         raise DataError(key, "is the key of two samples of one shard; readers would join them")
     earlier.add(key)

@@ -105,15 +105,15 @@ def test_what_was_made_for_another_model_is_refused_with_both_values(tmp_path: P
         PrecomputedSource(tmp_path, needs(resolution=32, vae_hash="vae-xyz", text_hash="text-uvw"))
     for words in ("vae-abc", "vae-xyz", "text-def", "text-uvw", "made with 16, the model wants 32"):
         assert words in str(refused.value)
-    with pytest.raises(DataError, match=r"holds work of another kind.*vae-abc.*vae-xyz"):
+    with pytest.raises(DataError, match=r"holds results of other settings.*vae-abc.*vae-xyz"):
         PrecomputedWriter(tmp_path, Provenance("vae-xyz", "text-def", 16))
 
 
 @pytest.mark.parametrize(
     ("wanted", "rule"),
     [
-        ({"context_width": 9}, "its context are 5×6, the model wants 5×9"),
-        ({"latent_channels": 16}, "its latents are 4×2×2, the model wants 16×2×2"),
+        ({"context_width": 9}, "its context are 5×6, the model needs 5×9"),
+        ({"latent_channels": 16}, "its latents are 4×2×2, the model needs 16×2×2"),
         ({"pooled_width": 3}, "it has no pooled text"),
     ],
 )
@@ -159,7 +159,7 @@ def test_numbers_that_are_none_are_reported_by_name(tmp_path: Path) -> None:
         keys = keys_of([next(feed) for _ in range(3)])
     assert "k3" not in keys
     assert [str(found) for found in feed.report().unreadable] == [
-        "k3: its latents hold something that is not a finite number"
+        "k3: its latents hold a value that is not a finite number"
     ]
 
 

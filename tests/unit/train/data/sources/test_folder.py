@@ -108,7 +108,7 @@ def test_a_caption_without_its_picture_is_reported(tmp_path: Path) -> None:
     put(tmp_path, "cat.png")
     (tmp_path / "captions.json").write_text('{"cat.png": "a cat", "gone.png": "a ghost"}')
     assert [str(found) for found in FolderSource(tmp_path).damage] == [
-        "gone.png: has a caption, but no picture is there"
+        "gone.png: has a caption, but the image does not exist"
     ]
 
 
@@ -136,15 +136,15 @@ def test_a_list_that_cannot_be_read_names_the_place(
 
 
 def test_folders_that_cannot_be_used_say_why(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="nowhere is not there"):
+    with pytest.raises(NotFoundError, match="nowhere does not exist"):
         FolderSource(tmp_path / "nowhere")
     (tmp_path / "file").write_text("")
     with pytest.raises(NotFoundError, match="is a file, not a folder"):
         FolderSource(tmp_path / "file")
-    with pytest.raises(DataError, match=r"holds no pictures; looked for \.png"):
+    with pytest.raises(DataError, match=r"holds no images; looked for \.png"):
         FolderSource(tmp_path)
     put(tmp_path, "a.png", "b.png")
-    with pytest.raises(DataError, match="has 2 pictures and no caption for any"):
+    with pytest.raises(DataError, match="has 2 images and no caption for any"):
         FolderSource(tmp_path)
     assert len(FolderSource(tmp_path, captions_needed=False)) == 2
 

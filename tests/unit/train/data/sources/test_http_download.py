@@ -36,7 +36,7 @@ def test_a_line_cut_half_way_is_taken_up_where_it_broke() -> None:
 def test_a_later_run_goes_on_from_what_an_earlier_one_got(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(Script(CONTENT, ["half", 503, "whole"])) as server:
         monkeypatch.setattr(http_download, "MAX_TRIES", 2)
-        with pytest.raises(OfflineError, match="What has arrived is kept"):
+        with pytest.raises(OfflineError, match="The received part is kept"):
             fetch(f"{server.url}/a.tar")
         assert fetch(f"{server.url}/a.tar").read_bytes() == CONTENT
         assert server.asked[-1][1] == f"bytes={len(CONTENT) // 2}-"
@@ -73,7 +73,7 @@ def test_a_server_in_trouble_is_asked_again_but_not_for_ever() -> None:
         assert fetch(f"{server.url}/a.tar").read_bytes() == CONTENT
     with serving(Script(CONTENT, [503])) as server:
         with pytest.raises(
-            OfflineError, match=rf"{server.url}/a\.tar could not be fetched in 5 tries.*HTTP 503"
+            OfflineError, match=rf"{server.url}/a\.tar could not be downloaded in 5 tries.*HTTP 503"
         ):
             fetch(f"{server.url}/a.tar")
         assert len(server.asked) == 5
@@ -90,7 +90,7 @@ def test_nobody_at_the_other_end_names_the_address() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/a.tar"
-    with pytest.raises(OfflineError, match=rf"{url} could not be fetched in 5 tries.*refused"):
+    with pytest.raises(OfflineError, match=rf"{url} could not be downloaded in 5 tries.*refused"):
         fetch(url)
 
 

@@ -190,16 +190,16 @@ def test_what_ends_the_run_arrives_whole_from_a_worker(
     tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [path] = fill_shards(tmp_path, 4, 4)
-    place_for = in_memory._place_for
+    place_for = in_memory._cache_device
 
     def changed_in_between(*arguments: Any) -> torch.device:
         path.write_bytes(path.read_bytes() + bytes(512))
         return place_for(*arguments)
 
-    monkeypatch.setattr(in_memory, "_place_for", changed_in_between)
+    monkeypatch.setattr(in_memory, "_cache_device", changed_in_between)
     with pytest.raises(DataError) as stopped:
         feed_of(part("shards", tmp_path, num_workers=workers, in_memory=True))
-    assert str(stopped.value) == f"data: {path}: changed since the run began; start again to read it anew"
+    assert str(stopped.value) == f"data: {path}: changed since the run began; start again to index it anew"
 
 
 def test_what_has_no_effect_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -228,18 +228,18 @@ class TestRoom:
             DoesNotFitError,
             match=r"174762 pictures of 128×128 need 8\.00 GiB .* 8\.00 GiB are free.* 80%.*in_memory=false",
         ):
-            in_memory._place_for(count, (128, 128), torch.device("cpu"))
-        assert in_memory._place_for(count * 3 // 4, (128, 128), torch.device("cpu")).type == "cpu"
+            in_memory._cache_device(count, (128, 128), torch.device("cpu"))
+        assert in_memory._cache_device(count * 3 // 4, (128, 128), torch.device("cpu")).type == "cpu"
         # Each process of a node has its own.
         monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
         with pytest.raises(DoesNotFitError, match=r"need 12\.00 GiB"):
-            in_memory._place_for(count * 3 // 4, (128, 128), torch.device("cpu"))
+            in_memory._cache_device(count * 3 // 4, (128, 128), torch.device("cpu"))
 
     @pytest.mark.usefixtures("free")
     def test_they_lie_beside_the_training_when_that_takes_little_of_its_room(self) -> None:
         device = torch.device("cuda", 0)
-        assert in_memory._place_for(60_618, (128, 128), device) == device
-        assert in_memory._place_for(80_000, (128, 128), device).type == "cpu"
+        assert in_memory._cache_device(60_618, (128, 128), device) == device
+        assert in_memory._cache_device(80_000, (128, 128), device).type == "cpu"
 
 
 def test_the_order_can_be_told_from_the_facts_as_without(tmp_path: Path) -> None:

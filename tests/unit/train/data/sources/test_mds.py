@@ -114,8 +114,8 @@ def test_damage_is_one_sample_s_trouble(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "reason"),
     [
-        ({"video": "bytes", "caption": "str"}, "no column is a picture: it has caption, video"),
-        ({"image": "pkl", "caption": "str"}, "its picture is encoded as 'pkl'"),
+        ({"video": "bytes", "caption": "str"}, "no column is an image: it has caption, video"),
+        ({"image": "pkl", "caption": "str"}, "its image is encoded as 'pkl'"),
         ({"image": "png", "caption": "pkl"}, "its caption is encoded as 'pkl'"),
     ],
 )
@@ -195,6 +195,6 @@ def test_the_package_brings_samples_by_number(monkeypatch: pytest.MonkeyPatch, c
     assert len(source) == 3
     assert source.read(1).caption == "picture 1"
     assert source.size_of(1) == (4, 5)
-    for index, reason in ((0, "has no picture; its columns are sound"), (2, "the bucket is on fire")):
+    for index, reason in ((0, "has no image; its columns are sound"), (2, "the bucket is on fire")):
         with pytest.raises(CorruptSampleError, match=reason):
             source.read(index)

@@ -39,7 +39,7 @@ def test_shards_of_one_name_get_no_index(tmp_path: Path) -> None:
     """It would lead to one of them twice, and a training would find that out after many downloads."""
     shards = [*fill_shards(tmp_path / "cats", 2, 2), *fill_shards(tmp_path / "dogs", 2, 2)]
     assert len({shard.name for shard in shards}) < len(shards)
-    with pytest.raises(RequestError, match=r"cats/.* and .*dogs/.* have one name.*; rename one of them"):
+    with pytest.raises(RequestError, match=r"cats/.* and .*dogs/.* have the same name.*; rename one of them"):
         write_index(shards, tmp_path / "index.json")
     assert not (tmp_path / "index.json").exists()
 
@@ -129,9 +129,9 @@ def test_mds_is_streamed_too(tmp_path: Path, cache: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "changes", "told"),
     [
-        ("shard-{000000..000007}.tar", {}, "is no index, which data.cache_gb needs.*calotype data index"),
+        ("shard-{000000..000007}.tar", {}, "is not an index, which data.cache_gb needs.*calotype data index"),
         ("index.json", {"cache_gb": 1e-6}, r"too small: this node's 1 workers hold up to 4 .*set .*e-05"),
-        ("index.json", {"buckets": True}, "leave out data.cache_gb"),
+        ("index.json", {"buckets": True}, "remove data.cache_gb"),
     ],
 )
 def test_what_cannot_work_is_refused_before_it_begins(

@@ -52,5 +52,5 @@ def test_wildcards_and_folders_name_what_is_there(tmp_path: Path) -> None:
 
 def test_missing_shards_are_named(tmp_path: Path) -> None:
     (tmp_path / "s-0.tar").touch()
-    with pytest.raises(NotFoundError, match=r"2 of 3 shards are not there: .*s-1\.tar, .*s-2\.tar"):
+    with pytest.raises(NotFoundError, match=r"2 of 3 shards do not exist: .*s-1\.tar, .*s-2\.tar"):
         local_shards(f"{tmp_path}/s-{{0..2}}.tar")

@@ -60,7 +60,7 @@ def test_two_builds_are_identical_to_the_byte(tmp_path: Path) -> None:
 
 
 def test_the_writer_refuses_what_readers_would_misread(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot hold a dot"):
+    with pytest.raises(DataError, match="cannot contain a dot"):
         write_shards(tmp_path / "a", [Packed("v1.5/cat.small", {"png": b""})], 2)
     with pytest.raises(DataError, match="is the key of two samples"):
         write_shards(tmp_path / "a", [Packed("cat", {"png": b""})] * 2, 2)
