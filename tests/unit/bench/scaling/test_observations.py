@@ -182,7 +182,7 @@ def test_the_report_calls_predictions_that(tmp_path: Path) -> None:
     write(report, tmp_path / "report")
     page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
     assert "Scaling study" in page
-    assert "as many times as fast" in page
+    assert "linear scaling" in page
 
 
 def test_the_command_works_on_published_points_alone(
