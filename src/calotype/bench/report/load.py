@@ -52,7 +52,9 @@ def gather(places: Iterable[Path]) -> Material:
     material = found_in(places)
     if not material.stored and not material.studies:
         problems = [Problem(f"{fault.file}:{fault.line}", fault.reason) for fault in material.faults]
-        nothing = Problem("records", "contain no measurements, so there is nothing to show; give a run's records.jsonl")
+        nothing = Problem(
+            "records", "contain no measurements, so there is nothing to show; give a run's records.jsonl"
+        )
         raise RequestError([nothing, *problems])
     return material
 
