@@ -114,12 +114,12 @@ def about(topic: str, *words: str, source: str | None = None) -> Statement:
 
 
 def test_gpus_are_set_against_each_other_at_their_best_and_at_equal_batches() -> None:
-    ratio = about("GPU against GPU", "1 × A100 40G NVLINK is", "as fast as 1 × L20")
+    ratio = about("GPU against GPU", "1 × A100 40G NVLINK is", "as fast as 1 × L20 (")
     assert ratio.value == pytest.approx(30.50 / 17.20)
     assert "56.4%" in ratio.says
     assert ratio.inputs == ("nemo/benchmark/16", "nemo/l20/2")
     assert "at batch 16 on both: 29 / 17.1 = 1.696" in ratio.notes
-    node = about("GPU against GPU", "8 × H20 is", "as fast as 8 × L20")
+    node = about("GPU against GPU", "8 × H20 is", "as fast as 8 × L20 (")
     assert node.value == pytest.approx(161.63 / 127)
 
 
@@ -260,7 +260,7 @@ def test_records_are_concluded_from_like_references() -> None:
     near = [s for s in found.statements if s.topic == "against references" and s.inputs[0] == "one"]
     assert near[0].inputs[1] == "performance/peers-read/5/compile"
     assert near[0].value == pytest.approx(100 / 96.1)
-    assert any("not said" in note for note in near[0].notes)
+    assert any("stated by one side" in note for note in near[0].notes)
 
 
 def test_the_command_shows_conclusions(calotype: Calotype, record_file: Path) -> None:
@@ -269,7 +269,7 @@ def test_the_command_shows_conclusions(calotype: Calotype, record_file: Path) ->
     [wrong] = [v for v in everything["verdicts"] if v["claim"]["name"] == "l20-best-per-node"]
     assert (wrong["derived"], wrong["follows"]) == (127.0, False)
     text = calotype("bench", "conclude", "--markdown").out
-    assert "## what the sources conclude, derived again" in text
+    assert "## conclusions of the sources, recomputed" in text
     assert "= 0.5639" in text
 
 
