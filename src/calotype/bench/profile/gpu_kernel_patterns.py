@@ -30,7 +30,7 @@ _OWN: Final[list[tuple[str, Group, str]]] = [
         "ours: layer norm, fused with the preceding addition and 8-bit quantization",
     ),
     (
-        r"^_geglu_quantised$",
+        r"^_geglu_quanti[sz]ed$",
         "elementwise",
         "ours: the gate of a feed-forward layer (GEGLU), quantized to 8 bits",
     ),
@@ -40,10 +40,10 @@ _OWN: Final[list[tuple[str, Group, str]]] = [
         "elementwise",
         "ours: the gradient of a feed-forward layer's gate, and of the bias before it",
     ),
-    (r"^_quantise$", "elementwise", "ours: quantization to 8 bits with a scale per row"),
+    (r"^_quanti[sz]e$", "elementwise", "ours: quantization to 8 bits with a scale per row"),
     (r"^_rescale$", "elementwise", "ours: dequantization of an 8-bit matrix product, with its bias"),
     (
-        r"^_product(_specialised)?$",
+        r"^_product(_speciali[sz]ed)?$",
         "matmul",
         "ours: an 8-bit matrix product with fused dequantization",
     ),

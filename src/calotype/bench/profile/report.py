@@ -49,7 +49,7 @@ def kernel_rows(record: ProfileRecord, top: int) -> Rows:
             "mean µs": f"{one.mean_us:.1f}",
             "group": one.group,
             "name": one.short_name,
-            "description": one.what,
+            "what it is": one.what,
         }
         for one in record.kernels[:top]
     ]

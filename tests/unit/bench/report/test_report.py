@@ -372,8 +372,8 @@ def test_one_machine_with_two_versions_of_ours_is_one_machine(tmp_path: Path) ->
     [machines] = section(found, "environment").tables
     assert machines.columns == ("property", "machine")
     told = cells(machines, "machine")
-    assert (
-        told["Calotype"] == "0.1.0, commit 0123456789ab; 0.1.0, commit fedcba987654, with uncommitted changes"
+    assert told["Calotype"] == (
+        "0.1.0, commit 0123456789ab; 0.1.0, commit fedcba987654, with uncommitted changes"
     )
     assert told["GPUs in the machine"] == "NVIDIA H200, 140 GiB"
     assert "torchao" not in told["packages"]
