@@ -1,4 +1,4 @@
-"""What is measured of models: how good their pictures are, how fast beside what others measured.
+"""Benchmarks: image quality and speed of models, and comparison with published measurements.
 
-Stands above engine and data, knows no verb.
+The package builds on the engine and the training data; the command line builds on it.
 """

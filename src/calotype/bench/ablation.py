@@ -1,4 +1,4 @@
-"""What each pass or switch gives, in time and memory, from the measurements of its variants. Runs nothing."""
+"""Computes what each pass or switch gains in time and memory from the measurements of its variants."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ How = Literal["all", "none", "without", "with", "only"]
 
 @dataclass(frozen=True)
 class Variant:
-    """The configuration with one thing changed."""
+    """The configuration with one pass or switch changed."""
 
     how: How
     what: str | None
@@ -34,15 +34,21 @@ class Variant:
 
 
 def variant_points(sweep: Sweep, variants: Sequence[Variant], device: str | None = None) -> dict[str, Point]:
-    """Each variant's point by its label; variants that come to the same share one, under all their labels."""
-    made: dict[str, Point] = {}
+    """Map each variant's label to its point.
+
+    Variants with the same settings share one point, which carries all their labels.
+    """
+    point_by_label: dict[str, Point] = {}
     for variant in variants:
         varied = sweep.model_copy(update={"settings": {**sweep.settings, **variant.settings}})
-        (made[variant.label],) = points_of(varied, device=device)
+        (point_by_label[variant.label],) = points_of(varied, device=device)
     labels: dict[str, list[str]] = {}
-    for label, point in made.items():
+    for label, point in point_by_label.items():
         labels.setdefault(point.id, []).append(label)
-    return {label: _named(point, VARIANT_SEPARATOR.join(labels[point.id])) for label, point in made.items()}
+    return {
+        label: _named(point, VARIANT_SEPARATOR.join(labels[point.id]))
+        for label, point in point_by_label.items()
+    }
 
 
 def _named(point: Point, name: str) -> Point:
@@ -55,31 +61,31 @@ _MIB = 2**20
 
 @dataclass(frozen=True)
 class Gain:
-    """Of one pass or switch."""
+    """The gain of one pass or switch."""
 
     what: str
     in_company: Ratio | None
-    """How many times faster everything is with it than without; None if either failed."""
+    """Speed of all passes over all passes without this one; None if either failed."""
     in_company_bytes: int | None
-    """How much more memory it takes there; negative if it saves some."""
+    """Additional memory among all passes; negative if the pass saves memory."""
     alone: Ratio | None
-    """How many times faster nothing but it is than nothing."""
+    """Speed of this pass alone over no pass."""
     alone_bytes: int | None
     failures: tuple[str, ...]
 
     @property
     def doubtful(self) -> list[str]:
-        """What is claimed here that the spread does not bear out."""
+        """Gains that the spread of the measurements does not support."""
         claims = {self.what: self.in_company, f"{self.what} alone": self.alone}
-        return [claim for claim, found in claims.items() if found and not found.separated]
+        return [claim for claim, gain in claims.items() if gain and not gain.separated]
 
     def cells(self) -> dict[str, str]:
-        """As a line of a table."""
+        """The gain as a table row."""
         return {
             "what": self.what,
-            "gives among all": _told(self.in_company),
+            "gives among all": _format_ratio(self.in_company),
             "memory MiB": _mib(self.in_company_bytes),
-            "gives alone": _told(self.alone),
+            "gives alone": _format_ratio(self.alone),
             "memory alone MiB": _mib(self.alone_bytes),
             "failed": "; ".join(self.failures),
         }
@@ -88,14 +94,14 @@ class Gain:
 def measure_gains(
     variants: Sequence[Variant], points: Mapping[str, Point], measurements: Sequence[Measurement]
 ) -> list[Gain]:
-    """One gain for each thing that was varied, in order, and at last that of all of them together."""
-    found = by_point(measurements)
-    rounds = {label: found.get(point.id, []) for label, point in points.items()}
-    things = dict.fromkeys(variant.what for variant in variants if variant.what is not None)
+    """Return one gain for each pass or switch in order, then the gain of all of them together."""
+    measurements_of = by_point(measurements)
+    rounds = {label: measurements_of.get(point.id, []) for label, point in points.items()}
+    names = dict.fromkeys(variant.what for variant in variants if variant.what is not None)
     every, nothing = rounds["all"], rounds["none"]
     failures = tuple(dict.fromkeys(_failures([*every, *nothing])))
     together = Gain(TOGETHER, None, None, ratio(every, nothing), _more_bytes(every, nothing), failures)
-    return [*(_gain(what, variants, rounds) for what in things), together]
+    return [*(_gain(what, variants, rounds) for what in names), together]
 
 
 def _gain(what: str, variants: Sequence[Variant], rounds: Mapping[str, list[Measurement]]) -> Gain:
@@ -117,17 +123,17 @@ def _failures(rounds: Sequence[Measurement]) -> list[str]:
 
 
 def _more_bytes(one: Sequence[Measurement], other: Sequence[Measurement]) -> int | None:
-    mine, yours = _peak(one), _peak(other)
-    return None if mine is None or yours is None else mine - yours
+    first, second = _peak(one), _peak(other)
+    return None if first is None or second is None else first - second
 
 
 def _peak(rounds: Sequence[Measurement]) -> int | None:
-    """By tensors, which repeats from run to run better than what torch reserves."""
+    """Peak of allocated tensors, which repeats between runs better than torch's reserved memory."""
     return max((memory.allocated_bytes for m in rounds for memory in m.memory), default=None)
 
 
-def _told(found: Ratio | None) -> str:
-    return "" if found is None else str(found)
+def _format_ratio(value: Ratio | None) -> str:
+    return "" if value is None else str(value)
 
 
 def _mib(count: int | None) -> str:
@@ -135,33 +141,33 @@ def _mib(count: int | None) -> str:
 
 
 def pass_variants(preset: str, device_type: str) -> list[Variant]:
-    """Everything, nothing, and of each pass that concerns the device: without it, and it alone."""
+    """Return variants with all passes, with none, and for each pass of the device: without it and alone."""
     names = pass_names(preset, device_type)
     variants = [Variant("all", None, {"preset": preset}), Variant("none", None, {"preset": CUSTOM_PREFIX})]
-    variants += [Variant("without", name, _asked(_without(names, name))) for name in names]
-    return variants + [Variant("only", name, _asked(_alone(names, name))) for name in names]
+    variants += [Variant("without", name, _preset_settings(_without(names, name))) for name in names]
+    return variants + [Variant("only", name, _preset_settings(_alone(names, name))) for name in names]
 
 
-def _asked(names: Sequence[str]) -> dict[str, str]:
+def _preset_settings(names: Sequence[str]) -> dict[str, str]:
     return {"preset": CUSTOM_PREFIX + "+".join(names)}
 
 
-def _without(names: Sequence[str], gone: str) -> list[str]:
-    return [name for name in names if gone not in _foundations(PASSES[name]) | {name}]
+def _without(names: Sequence[str], removed: str) -> list[str]:
+    return [name for name in names if removed not in _dependencies(PASSES[name]) | {name}]
 
 
-def _alone(names: Sequence[str], kept: str) -> list[str]:
-    return [name for name in names if name in _foundations(PASSES[kept]) | {kept}]
+def _alone(names: Sequence[str], selected: str) -> list[str]:
+    return [name for name in names if name in _dependencies(PASSES[selected]) | {selected}]
 
 
-def _foundations(one: Pass) -> set[str]:
-    """All that a pass builds on, however far down."""
-    return {name for below in one.after for name in (_foundations(PASSES[below]) | {below})}
+def _dependencies(one: Pass) -> set[str]:
+    """Names of all passes that a pass requires, directly or indirectly."""
+    return {name for below in one.after for name in (_dependencies(PASSES[below]) | {below})}
 
 
 @dataclass(frozen=True)
 class Switch:
-    """A key of a recipe that changes how steps are computed, and hardly what they learn."""
+    """A recipe key that changes how steps are computed and hardly affects what the model learns."""
 
     key: str
     on: Setting = True
@@ -189,7 +195,7 @@ SWITCHES = {
 
 
 def switch_variants(recipe: Recipe, names: Iterable[str] = ()) -> list[Variant]:
-    """The recipe as it is, all switches off, and of each: the other way, and on alone."""
+    """Return the recipe unchanged, with all switches off, and for each switch: flipped, and on alone."""
     chosen = list(names) or list(SWITCHES)
     unknown = [name for name in chosen if name not in SWITCHES]
     if unknown:
@@ -199,7 +205,7 @@ def switch_variants(recipe: Recipe, names: Iterable[str] = ()) -> list[Variant]:
     variants = [Variant("all", None, {}), Variant("none", None, nothing)]
     for name in chosen:
         switch = SWITCHES[name]
-        turned = switch.off if switch.is_on(recipe) else switch.on
-        variants.append(Variant("without" if switch.is_on(recipe) else "with", name, {switch.key: turned}))
+        flipped = switch.off if switch.is_on(recipe) else switch.on
+        variants.append(Variant("without" if switch.is_on(recipe) else "with", name, {switch.key: flipped}))
     alone = [(name, SWITCHES[name]) for name in chosen]
     return variants + [Variant("only", name, {**nothing, switch.key: switch.on}) for name, switch in alone]

@@ -1,4 +1,4 @@
-"""Measures all rates of a device and remembers them. Knows nothing of how they are shown."""
+"""Measures the peak rates of a device and saves them."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ def measure(
     progress: Progress | None = None,
     cancel: CancelToken | None = None,
 ) -> CeilingRecord:
-    """Every rate of the device, now; what was remembered of it before is replaced."""
-    todo = trials_for(device) if trials is None else trials
-    watcher, token = progress or Silent(), cancel or CancelToken()
-    watcher.start("ceiling", len(todo))
-    found: list[Rate | NoRate] = []
-    for trial in todo:
+    """Measure every rate of the device and replace its saved record."""
+    selected = trials_for(device) if trials is None else trials
+    reporter, token = progress or Silent(), cancel or CancelToken()
+    reporter.start("ceiling", len(selected))
+    results: list[Rate | NoRate] = []
+    for trial in selected:
         token.check()
-        watcher.describe(f"{trial.what} in {trial.dtype}")
-        found.append(measure_rate(trial, device))
-        watcher.advance()
+        reporter.describe(f"{trial.what} in {trial.dtype}")
+        results.append(measure_rate(trial, device))
+        reporter.advance()
     name, version, driver = peak_key(device_name(device))
     record = CeilingRecord(
         device=name,
         torch=version,
         driver=driver,
         measured=datetime.now(UTC),
-        rates=[one for one in found if isinstance(one, Rate)],
-        missing=[one for one in found if isinstance(one, NoRate)],
+        rates=[result for result in results if isinstance(result, Rate)],
+        missing=[result for result in results if isinstance(result, NoRate)],
         command=command,
         fingerprint=full_fingerprint().as_dict(),
     )

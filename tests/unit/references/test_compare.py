@@ -252,7 +252,7 @@ def test_the_command_names_what_it_skips(calotype: Calotype, record_file: Path, 
     (tmp_path / "notes.json").write_text("{}", encoding="utf-8")
     seen = calotype("bench", "compare", record_file, tmp_path / "notes.json", "--json")
     assert seen.code == 0
-    assert "notes.json: is no record" in seen.err
+    assert "notes.json: is not a record" in seen.err
     assert len(json.loads(seen.out)) == 1
     assert calotype("bench", "compare", tmp_path / "none.json").code == 4
 

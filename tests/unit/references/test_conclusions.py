@@ -114,12 +114,12 @@ def about(topic: str, *words: str, source: str | None = None) -> Statement:
 
 
 def test_gpus_are_set_against_each_other_at_their_best_and_at_equal_batches() -> None:
-    ratio = about("GPU against GPU", "1 × A100 40G NVLINK does", "what 1 × L20 does")
+    ratio = about("GPU against GPU", "1 × A100 40G NVLINK is", "as fast as 1 × L20 (")
     assert ratio.value == pytest.approx(30.50 / 17.20)
     assert "56.4%" in ratio.says
     assert ratio.inputs == ("nemo/benchmark/16", "nemo/l20/2")
     assert "at batch 16 on both: 29 / 17.1 = 1.696" in ratio.notes
-    node = about("GPU against GPU", "8 × H20 does", "what 8 × L20 does")
+    node = about("GPU against GPU", "8 × H20 is", "as fast as 8 × L20 (")
     assert node.value == pytest.approx(161.63 / 127)
 
 
@@ -188,8 +188,8 @@ def test_time_grows_with_steps_and_memory_with_pictures_as_the_tables_have_it() 
     memory = about("straight lines", "memory by batch", source="comfyui")
     slope = np.polyfit([1, 2, 4, 8, 16, 32], [7.4, 7.6, 8.8, 9.6, 18.3, 27.6], 1)[0] * 1e9 / 2**30
     assert memory.value == pytest.approx(slope)
-    assert memory.unit == "GiB a picture"
-    size = about("straight lines", "step time by picture size")
+    assert memory.unit == "GiB per image"
+    size = about("straight lines", "step time by resolution")
     pixels = [0.25, 0.5625, 0.9375, 1.0]
     assert size.value == pytest.approx(np.polyfit(pixels, [0.205, 0.357, 0.492, 0.534], 1)[0])
 
@@ -260,7 +260,7 @@ def test_records_are_concluded_from_like_references() -> None:
     near = [s for s in found.statements if s.topic == "against references" and s.inputs[0] == "one"]
     assert near[0].inputs[1] == "performance/peers-read/5/compile"
     assert near[0].value == pytest.approx(100 / 96.1)
-    assert any("not said" in note for note in near[0].notes)
+    assert any("stated by one side" in note for note in near[0].notes)
 
 
 def test_the_command_shows_conclusions(calotype: Calotype, record_file: Path) -> None:
@@ -269,7 +269,7 @@ def test_the_command_shows_conclusions(calotype: Calotype, record_file: Path) ->
     [wrong] = [v for v in everything["verdicts"] if v["claim"]["name"] == "l20-best-per-node"]
     assert (wrong["derived"], wrong["follows"]) == (127.0, False)
     text = calotype("bench", "conclude", "--markdown").out
-    assert "## what the sources conclude, derived again" in text
+    assert "## conclusions of the sources, recomputed" in text
     assert "= 0.5639" in text
 
 

@@ -1,5 +1,5 @@
-"""Presets side by side: what each costs, and what it does to the pictures of the same prompts and seeds.
+"""Compares presets on the same prompts and seeds: speed, memory and image quality.
 
-Reading order: `candidates` (what is compared); `making` (pictures, seconds, memory); `judging` (what a
-recogniser thinks of them); `report` and `sheet` (what is shown); then `compare`, which does it all.
+Reading order: `candidates` (presets); `generate` (images, time, memory); `score` (classification of the
+images); `report` and `contact_sheet` (output); then `run`, which does it all.
 """

@@ -1,4 +1,4 @@
-"""What is compared: presets by name, each with the precision its model is loaded in. Loads nothing."""
+"""Parses the presets to compare, each with the precision its model is loaded in."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from calotype.spec.constants import PRECISIONS
 
 @dataclass(frozen=True)
 class Candidate:
-    """A preset, and the precision asked for with it; None is the device's usual one."""
+    """A preset and its precision; None is the device's default."""
 
     preset: str
     precision: str | None = None
 
 
 def parse_presets(text: str, precision: str | None) -> tuple[Candidate, ...]:
-    """`fast,int8,fp8:bf16,passes:own_forward+fp8:bf16`; `precision` is that of all that name none."""
+    """Parse `fast,int8,fp8:bf16,passes:own_forward+fp8:bf16`; `precision` applies where none is given."""
     field = "--presets"
     names = [name.strip() for name in text.split(",") if name.strip()]
     problems = [problem for name in names for problem in _problems(field, name)]
-    problems += [Problem(field, f"{name!r} is named twice") for name in _repeated(names)]
+    problems += [Problem(field, f"{name!r} is given twice") for name in _repeated(names)]
     if not names:
-        problems.append(Problem(field, f"names no preset; known: {', '.join(PRESETS)}", text))
+        problems.append(Problem(field, f"is empty; give presets of {', '.join(PRESETS)}", text))
     if problems:
         raise RequestError(problems)
     return tuple(_candidate(name, precision) for name in names)
 
 
 def parse_reference(text: str) -> Candidate:
-    """A preset, in fp32 unless it says otherwise."""
+    """Parse the reference preset, in fp32 by default."""
     problems = _problems("--reference", text)
     if problems:
         raise RequestError(problems)
@@ -40,27 +40,28 @@ def parse_reference(text: str) -> Candidate:
 
 
 def _candidate(name: str, precision: str | None) -> Candidate:
-    preset, own = _apart(name)
+    preset, own = _split(name)
     return Candidate(preset, own or precision)
 
 
-def _apart(name: str) -> tuple[str, str | None]:
-    """The preset and the precision behind it; a list of passes has a colon of its own."""
+def _split(name: str) -> tuple[str, str | None]:
+    """Split a name into preset and precision; a list of passes contains a colon itself."""
     start = CUSTOM_PREFIX if name.startswith(CUSTOM_PREFIX) else ""
     preset, colon, precision = name.removeprefix(start).partition(":")
     return start + preset, precision if colon else None
 
 
 def _problems(field: str, name: str) -> list[Problem]:
-    preset, precision = _apart(name)
-    found = []
+    preset, precision = _split(name)
+    problems = []
     try:
         all_passes(preset)
     except NotFoundError as error:
-        found.append(Problem(field, str(error), name))
+        problems.append(Problem(field, str(error), name))
     if precision is not None and precision not in PRECISIONS:
-        found.append(Problem(field, f"{precision[:60]!r} is no precision; {', '.join(PRECISIONS)}", name))
-    return found
+        rule = f"{precision[:60]!r} is not a precision; choose {', '.join(PRECISIONS)}"
+        problems.append(Problem(field, rule, name))
+    return problems
 
 
 def _repeated(names: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The contact sheet: a row for each picture asked for, a column for each preset. Knows no figures."""
+"""Draws the contact sheet: a row for each request, a column for each preset."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_LABEL_LENGTH = 56
 
 
 def thumbnails(images: Sequence[Image.Image]) -> list[Image.Image]:
-    """As much of a preset's pictures as a sheet shows: small copies of the first ones."""
+    """Return small copies of the first images, as many as a sheet shows."""
     small = [image.copy() for image in images[:MAX_ROWS]]
     for image in small:
         image.thumbnail((_MAX_SIDE, _MAX_SIDE))
@@ -26,13 +26,13 @@ def thumbnails(images: Sequence[Image.Image]) -> list[Image.Image]:
 def sheet(
     columns: Mapping[str, Sequence[Image.Image]], requests: Sequence[GenerateRequest], caption: str
 ) -> Image.Image:
-    """Thumbnails by what their column is called, in the order of the requests."""
+    """Draw columns of thumbnails, in the order of the requests."""
     shown = requests[:MAX_ROWS]
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
     repeated = len({request.prompt for request in requests}) < len(requests)
     labels = tuple(_label(request, with_seed=repeated) for request in shown)
     if len(shown) < len(requests):
-        caption = f"{caption} · the first {len(shown)} of {len(requests)} pictures"
+        caption = f"{caption} · the first {len(shown)} of {len(requests)} images"
     return contact_sheet(rows, Axis("preset", tuple(columns)), Axis("prompt", labels), caption)
 
 

@@ -1,4 +1,4 @@
-"""Pictures one by one, with the seconds and the memory they took. Compares nothing."""
+"""Generates images one by one and measures their time and memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from calotype.spec.generate_request import GenerateRequest
 
 @dataclass(frozen=True)
 class Seconds:
-    """How long one picture took."""
+    """The time of one image."""
 
     wall: float
     device: float | None
@@ -30,7 +30,7 @@ class Seconds:
 
 @dataclass(frozen=True)
 class GeneratedImages:
-    """A preset's pictures and what they cost."""
+    """A preset's images with their time and memory."""
 
     images: Sequence[Image.Image]
     seconds: Sequence[Seconds]
@@ -43,39 +43,39 @@ class GeneratedImages:
         return torch.stack([scaled(image, image.width) for image in self.images])
 
     def png_bytes(self) -> list[int]:
-        """What each picture takes as a file, its record not counted."""
+        """Size of each image as a PNG file, without its embedded record."""
         return [_png_bytes(image) for image in self.images]
 
 
 def generate_images(
     engine: Engine, requests: Sequence[GenerateRequest], label: str, progress: Progress, cancel: CancelToken
 ) -> GeneratedImages:
-    """One picture for each request; the first is made once more beforehand, and that is not counted."""
+    """Generate one image for each request, after an unmeasured warm-up with the first one."""
     device = engine.model.device
     on_gpu = device.type == "cuda"
 
-    def picture(request: GenerateRequest) -> Image.Image:
+    def generate(request: GenerateRequest) -> Image.Image:
         (image,) = engine.generate(request, cancel=cancel).images
         progress.describe(label)
         progress.advance()
         return image
 
     progress.start(label, len(requests) + 1)
-    picture(requests[0])
+    generate(requests[0])
     if on_gpu:
         torch.cuda.reset_peak_memory_stats(device)
     resident = torch.cuda.memory_allocated(device) if on_gpu else None
     images, seconds = [], []
     for request in requests:
-        image, took = _timed(partial(picture, request), device)
+        image, duration = _timed(partial(generate, request), device)
         images.append(image)
-        seconds.append(took)
+        seconds.append(duration)
     peak = torch.cuda.max_memory_allocated(device) if on_gpu else None
     return GeneratedImages(images, seconds, engine.model.weight_bytes, resident, peak)
 
 
 def free(device: torch.device) -> None:
-    """Let go of engines that nobody uses any more: they hold themselves until they are collected."""
+    """Free the memory of unused engines; they contain reference cycles until garbage collection."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""A comparison in tables and words. Measures nothing."""
+"""Formats a comparison as tables and Markdown."""
 
 from __future__ import annotations
 
@@ -8,48 +8,50 @@ from calotype.spec.records.train_benchmark import markdown
 
 _MIB = 2**20
 _ON_A_CPU = (
-    "Only quality counts here. This was made on a CPU, where eight-bit presets compute with wider numbers; "
-    "the seconds are in `results.json` and say nothing about a GPU."
+    "Only the quality is meaningful: this comparison ran on a CPU, where 8-bit presets compute in a higher "
+    "precision. The times are in `results.json`; they do not apply to a GPU."
 )
 _LEGEND = """\
-- PSNR, SSIM and feature distance are to the reference's picture of the same prompt and seed. Equal pictures
-  have 106 dB, 1 and 0.
-- Feature distance: how differently a recogniser of emoji sees two pictures. It has the form of LPIPS
-  (features scaled to length 1, squared distances, the mean over places and layers), but the features learned
-  emoji alone and LPIPS's learned weights are left out: its numbers are not LPIPS's. It goes from 0 to 2.
-- Recognised: emoji, style and background are what the prompt asks for; of prompts in the usual wording. As
-  the reference: they are what is seen in the reference's picture; of all other prompts.
-- Ranges are the median and what nine in ten lie between. One picture at a time, after one not counted."""
+- PSNR, SSIM and feature distance compare with the reference image of the same prompt and seed. Identical
+  images have 106 dB, 1 and 0.
+- Feature distance: distance between two images in the features of an emoji classifier. It has the form of
+  LPIPS (features scaled to length 1, squared distances, the mean over positions and layers), but the features
+  were trained on emoji only, without LPIPS's learned weights, so the numbers are not LPIPS values. The range
+  is 0 to 2.
+- Recognized: share of images whose emoji, style and background match the prompt, for prompts in the standard
+  wording. As the reference: share that matches the reference image, for all other prompts.
+- Ranges give the median and the 5th to 95th percentile. Images are generated one at a time, after a
+  warm-up."""
 
 
 def rows(record: CompareRecord, *, seconds: bool) -> list[dict[str, str]]:
-    """A row for each preset, the reference first; columns that would be empty are left out."""
+    """Return a row for each preset, the reference first, without empty columns."""
     cells = [_row(record.reference, f"{record.reference.preset} (reference)", seconds=seconds)]
     return _without_empty(cells + [_row(row, row.preset, seconds=seconds) for row in record.presets])
 
 
 def brief_rows(record: CompareRecord) -> list[dict[str, str]]:
-    """The same in medians alone, narrow enough for a terminal."""
+    """Return rows with medians only, narrow enough for a terminal."""
     cells = [_brief(record.reference, "reference")]
     return _without_empty(cells + [_brief(row, row.preset) for row in record.presets])
 
 
 def summary(record: CompareRecord, sheet: str) -> str:
-    """The whole record but for single pictures and the machine."""
+    """Return the record as Markdown, without single images and the machine."""
     model, on_cpu = record.model, record.device == "cpu"
     knobs = ", ".join(f"{knob} {record.request[knob]}" for knob in ("steps", "cfg", "sampler", "schedule"))
-    asked = [f"- {one.prompt} (seed {one.seed})" for one in record.reference.pictures]
+    prompts = [f"- {one.prompt} (seed {one.seed})" for one in record.reference.pictures]
     paragraphs = [
-        f"# Presets of {model.reference} side by side",
+        f"# Presets of {model.reference} compared",
         f"`{record.command}`",
-        f"Model sha256 {model.sha256[:16]}…, {record.device}; {knobs}; {len(asked)} pictures a preset.",
-        "Random weights: the pictures show nothing." if model.random else "",
+        f"Model sha256 {model.sha256[:16]}…, {record.device}; {knobs}; {len(prompts)} images per preset.",
+        "The weights are random, so the images show nothing meaningful." if model.random else "",
         markdown(rows(record, seconds=not on_cpu)),
         _ON_A_CPU if on_cpu else "",
         _LEGEND,
-        f"![the pictures side by side]({sheet})",
-        "## Pictures",
-        "\n".join(asked),
+        f"![images side by side]({sheet})",
+        "## Images",
+        "\n".join(prompts),
     ]
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
 
@@ -61,15 +63,15 @@ def _without_empty(cells: list[dict[str, str]]) -> list[dict[str, str]]:
 
 def _brief(row: PresetRow, name: str) -> dict[str, str]:
     figures = row.figures
-    near = figures.likeness if figures else None
+    likeness = figures.likeness if figures else None
     return {
         "preset": f"{name} {row.precision}",
-        "s a picture": f"{figures.wall_s.median:.3f}" if figures else "failed",
+        "s per image": f"{figures.wall_s.median:.3f}" if figures else "failed",
         "peak MiB": _mebibytes(figures.peak_bytes if figures else None),
-        "PSNR dB": f"{near.psnr_db.median:.1f}" if near else "",
-        "SSIM": f"{near.ssim.median:.4f}" if near else "",
+        "PSNR dB": f"{likeness.psnr_db.median:.1f}" if likeness else "",
+        "SSIM": f"{likeness.ssim.median:.4f}" if likeness else "",
         "feature distance": _median(figures.feature_distance if figures else None),
-        "recognised": _numbers(figures.recognised if figures else None),
+        "recognized": _numbers(figures.recognised if figures else None),
         "as the reference": _numbers(figures.agreeing if figures else None),
     }
 
@@ -83,22 +85,22 @@ def _row(row: PresetRow, name: str, *, seconds: bool) -> dict[str, str]:
 def _costs(figures: Figures | None, *, seconds: bool) -> dict[str, str]:
     clock = figures if seconds else None
     return {
-        "s a picture": _range(clock.wall_s if clock else None, 3),
+        "s per image": _range(clock.wall_s if clock else None, 3),
         "GPU s": _range(clock.device_s if clock else None, 3),
         "peak MiB": _mebibytes(figures.peak_bytes if figures else None),
-        "staying MiB": _mebibytes(figures.resident_bytes if figures else None),
+        "resident MiB": _mebibytes(figures.resident_bytes if figures else None),
         "weights MiB": _mebibytes(figures.weights_bytes if figures else None),
         "PNG bytes": _range(figures.png_bytes if figures else None, 0),
     }
 
 
 def _quality(figures: Figures | None) -> dict[str, str]:
-    near = figures.likeness if figures else None
+    likeness = figures.likeness if figures else None
     return {
-        "PSNR dB": f"{near.psnr_db.median:.1f}, worst {near.worst_psnr_db:.1f}" if near else "",
-        "SSIM": f"{near.ssim.median:.4f}, worst {near.worst_ssim:.4f}" if near else "",
+        "PSNR dB": f"{likeness.psnr_db.median:.1f}, worst {likeness.worst_psnr_db:.1f}" if likeness else "",
+        "SSIM": f"{likeness.ssim.median:.4f}, worst {likeness.worst_ssim:.4f}" if likeness else "",
         "feature distance": _range(figures.feature_distance if figures else None, 4),
-        "recognised": _words(figures.recognised if figures else None),
+        "recognized": _words(figures.recognised if figures else None),
         "as the reference": _words(figures.agreeing if figures else None),
     }
 

@@ -1,7 +1,7 @@
-"""Compares presets with a reference, one loaded and freed after the other, on the same prompts and seeds.
+"""Compares presets with a reference on the same prompts and seeds, loading one after the other.
 
-A preset that fails is a row that says why, and the others go on. Nothing is written before everything is
-measured; the record comes last. Knows nothing of command lines.
+A failed preset becomes a row with the error, and the others continue. Files are written after all
+measurements, the record last.
 """
 
 from __future__ import annotations
@@ -42,36 +42,36 @@ RECORD, SUMMARY, SHEET = "results.json", "README.md", "side-by-side.png"
 
 
 class Load(Protocol):
-    """Gives the engine of the model that is compared."""
+    """Loads the engine of the compared model."""
 
     def __call__(self, *, preset: str, precision: str) -> Engine: ...
 
 
 @dataclass(frozen=True)
 class ComparePlan:
-    """What to compare, and where the answer goes."""
+    """The presets, the requests and the output folder of a comparison."""
 
     command: str
-    """As a person would type it again."""
+    """The command line that repeats the comparison."""
     out: Path
     device: torch.device
     reference: Candidate
     candidates: Sequence[Candidate]
     requests: Sequence[GenerateRequest]
-    """One for each prompt, alike but for that."""
+    """One for each prompt, otherwise equal."""
 
     def __post_init__(self) -> None:
         problems = []
         if not self.requests:
-            problems.append(Problem("prompt", "is missing; say what to show, or use --prompts FILE"))
+            problems.append(Problem("prompt", "is missing; give a prompt or --prompts FILE"))
         if (self.out / RECORD).exists():
-            rule = f"{self.out} holds results already; choose another folder or remove it"
+            rule = f"{self.out} already contains results; choose another folder or remove it"
             problems.append(Problem("--out", rule, str(self.out)))
         if problems:
             raise RequestError(problems)
 
     def pictures(self) -> list[GenerateRequest]:
-        """One request for each picture."""
+        """Return one request for each image."""
         return [
             request.with_changes(seed=seed, count=1) for request in self.requests for seed in request.seeds()
         ]
@@ -79,14 +79,14 @@ class ComparePlan:
 
 @dataclass(frozen=True)
 class _Reference:
-    """What every preset is held against."""
+    """The reference images, and the scores against them."""
 
     pixels: Tensor
-    judging: ClassifierScores | None
+    scores: ClassifierScores | None
 
 
 class _Comparison:
-    """One comparison, with all that its steps share."""
+    """The shared state of one comparison."""
 
     def __init__(self, load: Load, plan: ComparePlan, progress: Progress, cancel: CancelToken) -> None:
         self.load, self.plan, self.progress, self.cancel = load, plan, progress, cancel
@@ -100,19 +100,19 @@ class _Comparison:
     def precision(self, candidate: Candidate) -> str:
         return precision_name(choose_dtype(candidate.precision, self.plan.device))
 
-    def made(self, engine: Engine, label: str) -> GeneratedImages:
-        made = generate_images(engine, self.requests, label, self.progress, self.cancel)
-        self.columns[label] = thumbnails(made.images)
-        return made
+    def generate(self, engine: Engine, label: str) -> GeneratedImages:
+        generated = generate_images(engine, self.requests, label, self.progress, self.cancel)
+        self.columns[label] = thumbnails(generated.images)
+        return generated
 
-    def row(self, candidate: Candidate, standard: _Reference) -> PresetRow:
-        """A preset's figures, or why there are none."""
+    def row(self, candidate: Candidate, baseline: _Reference) -> PresetRow:
+        """Measure a preset; a failure gives a row with its reason."""
         precision = self.precision(candidate)
         try:
-            made = self.made(self.engine(candidate), self._label(candidate))
+            generated = self.generate(self.engine(candidate), self._label(candidate))
         except CancelledError:
             raise
-        # Whatever one preset breaks, the others are still to be compared.
+        # A failing preset must not stop the comparison of the others.
         except Exception as error:
             return PresetRow(
                 preset=candidate.preset,
@@ -122,7 +122,7 @@ class _Comparison:
                 figures=None,
                 pictures=[],
             )
-        return _measured(candidate.preset, precision, made, self.requests, standard)
+        return _measured(candidate.preset, precision, generated, self.requests, baseline)
 
     def _label(self, candidate: Candidate) -> str:
         alone = sum(other.preset == candidate.preset for other in self.plan.candidates) == 1
@@ -137,20 +137,28 @@ def compare(
     progress: Progress | None = None,
     cancel: CancelToken | None = None,
 ) -> CompareRecord:
-    """Compare presets and write what was found; `recogniser` judges, or the shipped one a model of emoji."""
+    """Compare presets and write the results.
+
+    Without a `recogniser`, the shipped classifier scores emoji models.
+    """
     one = _Comparison(load, plan, progress or Silent(), cancel or CancelToken())
     engine = one.engine(plan.reference)
-    # On a GPU torch would let convolutions round numbers to ten bits, and still call that fp32.
+    # By default torch lets convolutions use TF32, which rounds fp32 to a 10-bit mantissa.
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-        made = one.made(engine, "reference")
-    judge = recogniser or classifier_for(engine.model)
-    identity, pixels = engine.model.identity, made.pixels()
-    # It would stay in memory beside every other.
+        generated = one.generate(engine, "reference")
+    classifier = recogniser or classifier_for(engine.model)
+    identity, pixels = engine.model.identity, generated.pixels()
+    # It would stay in memory beside the engines of the presets.
     del engine
     prompts = [request.prompt for request in one.requests]
-    standard = _Reference(pixels, ClassifierScores(judge, prompts, pixels) if judge else None)
+    baseline = _Reference(pixels, ClassifierScores(classifier, prompts, pixels) if classifier else None)
     reference = _measured(
-        plan.reference.preset, one.precision(plan.reference), made, one.requests, standard, is_reference=True
+        plan.reference.preset,
+        one.precision(plan.reference),
+        generated,
+        one.requests,
+        baseline,
+        is_reference=True,
     )
     record = CompareRecord(
         command=plan.command,
@@ -158,8 +166,8 @@ def compare(
         device=device_name(plan.device),
         request=plan.requests[0].model_dump(mode="json", exclude={"prompt"}),
         reference=reference,
-        presets=[one.row(candidate, standard) for candidate in plan.candidates],
-        recogniser_sha256=judge.record.weights_sha256 if judge else None,
+        presets=[one.row(candidate, baseline) for candidate in plan.candidates],
+        recogniser_sha256=classifier.record.weights_sha256 if classifier else None,
         fingerprint=full_fingerprint().as_dict(),
     )
     _write(record, one)
@@ -173,7 +181,7 @@ def _outcome(error: Exception) -> Outcome:
 
 
 def _message(error: Exception) -> str:
-    """One line, with the kind of error where its words alone may say too little."""
+    """Format an error as one line, with its type if the message alone may be unclear."""
     words = " ".join(str(error).split())
     return words if isinstance(error, NotFoundError | DoesNotFitError) else f"{type(error).__name__}: {words}"
 
@@ -181,39 +189,44 @@ def _message(error: Exception) -> str:
 def _measured(
     preset: str,
     precision: str,
-    made: GeneratedImages,
+    generated: GeneratedImages,
     requests: Sequence[GenerateRequest],
-    standard: _Reference,
+    baseline: _Reference,
     *,
     is_reference: bool = False,
 ) -> PresetRow:
-    pixels, judging = made.pixels(), standard.judging
-    verdicts = judging.verdicts(pixels) if judging else None
-    noise = None if is_reference else image_metrics.psnr(pixels, standard.pixels)
-    alike = None if is_reference else image_metrics.ssim(pixels, standard.pixels)
-    layers = judging.distances(pixels) if judging and not is_reference else None
-    sizes, device_s = made.png_bytes(), [took.device for took in made.seconds if took.device is not None]
+    pixels, scores = generated.pixels(), baseline.scores
+    verdicts = scores.verdicts(pixels) if scores else None
+    noise = None if is_reference else image_metrics.psnr(pixels, baseline.pixels)
+    similarity = None if is_reference else image_metrics.ssim(pixels, baseline.pixels)
+    layers = scores.distances(pixels) if scores and not is_reference else None
+    sizes, device_s = (
+        generated.png_bytes(),
+        [duration.device for duration in generated.seconds if duration.device is not None],
+    )
     figures = Figures(
-        weights_bytes=made.weights_bytes,
-        resident_bytes=made.resident_bytes,
-        peak_bytes=made.peak_bytes,
-        wall_s=image_metrics.spread(torch.tensor([took.wall for took in made.seconds])),
+        weights_bytes=generated.weights_bytes,
+        resident_bytes=generated.resident_bytes,
+        peak_bytes=generated.peak_bytes,
+        wall_s=image_metrics.spread(torch.tensor([duration.wall for duration in generated.seconds])),
         device_s=image_metrics.spread(torch.tensor(device_s)) if device_s else None,
         png_bytes=image_metrics.spread(torch.tensor(sizes)),
-        likeness=None if noise is None or alike is None else image_metrics.comparison(preset, noise, alike),
+        likeness=None
+        if noise is None or similarity is None
+        else image_metrics.comparison(preset, noise, similarity),
         feature_distance=None if layers is None else image_metrics.spread(layers.mean(1)),
-        recognised=judging.recognised(verdicts) if judging and verdicts else None,
-        agreeing=judging.agreeing(verdicts) if judging and verdicts and not is_reference else None,
+        recognised=scores.recognised(verdicts) if scores and verdicts else None,
+        agreeing=scores.agreeing(verdicts) if scores and verdicts and not is_reference else None,
     )
     pictures = [
         PictureCompared(
             prompt=request.prompt,
             seed=request.seed,
-            wall_s=made.seconds[number].wall,
-            device_s=made.seconds[number].device,
+            wall_s=generated.seconds[number].wall,
+            device_s=generated.seconds[number].device,
             png_bytes=sizes[number],
             psnr_db=None if noise is None else float(noise[number]),
-            ssim=None if alike is None else float(alike[number]),
+            ssim=None if similarity is None else float(similarity[number]),
             layer_distances=None if layers is None else layers[number].tolist(),
             judged=_judged(verdicts[number]) if verdicts else None,
         )
@@ -231,11 +244,14 @@ def _judged(verdict: ImageScore) -> dict[str, str | None]:
 def _write(record: CompareRecord, one: _Comparison) -> None:
     out, knobs = one.plan.out, one.requests[0]
     failed = [row.preset for row in record.presets if row.figures is None]
-    words = [f"reference: {record.reference.preset} in {record.reference.precision}", record.model.reference]
-    words += [f"{knobs.steps} steps", f"cfg {knobs.cfg}", knobs.sampler, record.device]
-    words += [f"not here because they failed: {', '.join(failed)}"] if failed else []
+    caption = [
+        f"reference: {record.reference.preset} in {record.reference.precision}",
+        record.model.reference,
+    ]
+    caption += [f"{knobs.steps} steps", f"cfg {knobs.cfg}", knobs.sampler, record.device]
+    caption += [f"failed and not shown: {', '.join(failed)}"] if failed else []
     with atomic_write(out / SHEET) as file:
-        sheet(one.columns, one.requests, " · ".join(words)).save(file, "PNG")
+        sheet(one.columns, one.requests, " · ".join(caption)).save(file, "PNG")
     with atomic_write(out / SUMMARY, "w") as file:
         file.write(summary(record, SHEET))
     with atomic_write(out / RECORD, "w") as file:

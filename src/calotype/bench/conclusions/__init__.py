@@ -1,6 +1,6 @@
-"""What follows from measurements, with the arithmetic shown. Loads without torch.
+"""Derives conclusions from measurements and shows their arithmetic. The package loads without torch.
 
-Reading order: `statement`; `groups` (which measurements differ in one thing only); one file a kind of
-conclusion: `gpus`, `scaling`, `effects`, `precision`, `lines`, `shapes`, `against`; `claims` (what the
-sources conclude themselves, derived again); then `conclude` and `report`.
+Reading order: `types`; `group_by` (measurements that differ in one setting only); one file for each kind of
+conclusion: `gpu_ratios`, `scaling`, `effects`, `precision`, `linear_fits`, `batch_and_guidance`,
+`vs_references`; `published_claims` (the sources' own conclusions, recomputed); then `run` and `report`.
 """

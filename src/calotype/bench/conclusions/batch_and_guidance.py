@@ -1,4 +1,4 @@
-"""What batches give, what guidance costs, and what a picture takes outside its steps."""
+"""Derives the gain of batching, the effect of the guidance scale, and the time outside the steps."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from calotype.bench.references.units import first, seconds
 
 def shapes(entries: Sequence[Entry]) -> list[Statement]:
     plain = [entry for entry in entries if entry.outcome == "ok" and not entry.settings.switches]
-    pictures = [entry for entry in plain if entry.settings.work == "inference"]
-    batches = [*_batches(pictures, "batch"), *_batches(plain, "micro_batch", "global_batch")]
-    return [*batches, *_guidance(pictures), *_outside(pictures)]
+    inference = [entry for entry in plain if entry.settings.work == "inference"]
+    batches = [*_batches(inference, "batch"), *_batches(plain, "micro_batch", "global_batch")]
+    return [*batches, *_guidance(inference), *_outside(inference)]
 
 
 def _batches(entries: Sequence[Entry], axis: str, *also: str) -> list[Statement]:
@@ -47,8 +47,8 @@ def _batches(entries: Sequence[Entry], axis: str, *also: str) -> list[Statement]
 
 
 def guidance_spread(group: Sequence[Entry]) -> tuple[float, str] | None:
-    """How far times at different guidance are apart, as a share of the shortest."""
-    # A range is of several tries, the others of one.
+    """Range of the times at different guidance scales, as a share of the shortest."""
+    # A range covers several tries, the other times one.
     times = [(f.value, entry) for entry in group if (f := first(entry, "time")) and f.high is None]
     if len({entry.settings.cfg for _, entry in times}) < 3:
         return None
@@ -57,7 +57,7 @@ def guidance_spread(group: Sequence[Entry]) -> tuple[float, str] | None:
 
 
 def _guidance(entries: Sequence[Entry]) -> list[Statement]:
-    """Where there is guidance at all: at 1 a step is half the work."""
+    """Compare guided runs only: at guidance 1 a step is half the work."""
     guided = [entry for entry in entries if entry.settings.cfg != 1]
     return [
         _guidance_of(group, *spread)
@@ -69,12 +69,12 @@ def _guidance(entries: Sequence[Entry]) -> list[Statement]:
 def _guidance_of(group: Sequence[Entry], spread: float, arithmetic: str) -> Statement:
     ours = f" on {subject(group[0])}" if group[0].source == RECORDS else ""
     swing = max(entry.swing for entry in group)
-    within = [f"no more than the runs themselves swing: ±{swing:.1%}"] if spread <= 2 * swing else []
+    within = [f"within the spread of the runs: ±{swing:.1%}"] if spread <= 2 * swing else []
     return Statement(
         topic="shapes",
         source=group[0].source,
         says=f"guidance between {min(e.settings.cfg or 0 for e in group):g} and "
-        f"{max(e.settings.cfg or 0 for e in group):g} moves the time by {spread:.1%}{ours}",
+        f"{max(e.settings.cfg or 0 for e in group):g} changes the time by {spread:.1%}{ours}",
         value=spread,
         unit="share",
         arithmetic=arithmetic,
@@ -84,35 +84,38 @@ def _guidance_of(group: Sequence[Entry], spread: float, arithmetic: str) -> Stat
 
 
 def _outside(entries: Sequence[Entry]) -> list[Statement]:
-    """Row by row of what others published; of a run of ours the least and the most."""
-    told = [(entry, found) for entry in entries if (found := _share_outside(entry))]
-    statements = [_outside_of([one]) for one in told if one[0].source != RECORDS]
-    shares = {entry.id: found for entry, found in told}
-    own = [entry for entry, _ in told if entry.source == RECORDS]
+    """Return one statement for each published row, and the lowest and highest share for each of our runs."""
+    shares_of = [(entry, share) for entry in entries if (share := _share_outside(entry))]
+    statements = [_outside_of([one]) for one in shares_of if one[0].source != RECORDS]
+    shares = {entry.id: share for entry, share in shares_of}
+    own = [entry for entry, _ in shares_of if entry.source == RECORDS]
     for group in group_except(own, "steps", "batch", "width", "height", "cfg"):
         ordered = sorted(((entry, shares[entry.id]) for entry in group), key=lambda one: one[1][0])
         statements.append(_outside_of(ordered[:1] + ordered[1:][-1:]))
     return statements
 
 
-def _outside_of(told: Sequence[tuple[Entry, tuple[float, str]]]) -> Statement:
-    entries = [entry for entry, _ in told]
-    says = [f"{entry.id}: {share:.1%}" for entry, (share, _) in told]
+def _outside_of(shares: Sequence[tuple[Entry, tuple[float, str]]]) -> Statement:
+    entries = [entry for entry, _ in shares]
+    says = [f"{entry.id}: {share:.1%}" for entry, (share, _) in shares]
     ours = f" on {subject(entries[0])}" if entries[0].source == RECORDS else ""
     return Statement(
         topic="shapes",
         source=entries[0].source,
         says=f"{' to '.join(says)} of the time is outside the steps{ours}",
-        value=told[-1][1][0],
+        value=shares[-1][1][0],
         unit="share",
-        arithmetic="; ".join(arithmetic for _, (_, arithmetic) in told),
+        arithmetic="; ".join(arithmetic for _, (_, arithmetic) in shares),
         inputs=tuple(entry.id for entry in entries),
         notes=doubts(entries),
     )
 
 
 def _share_outside(entry: Entry) -> tuple[float, str] | None:
-    """None too where the one batch that was looked into took longer than those by the clock."""
+    """Share of the time outside the steps.
+
+    None if unknown, or if the batch with step times was slower than the timed batches.
+    """
     whole, steps = first(entry, "time"), _steps(entry)
     if whole is None or steps is None:
         return None
@@ -123,7 +126,7 @@ def _share_outside(entry: Entry) -> tuple[float, str] | None:
 
 
 def _steps(entry: Entry) -> tuple[float, str] | None:
-    """The seconds all steps take, and how that comes."""
+    """Seconds of all steps, with the arithmetic."""
     one, rate, count = first(entry, "step_time"), first(entry, "step_rate"), entry.settings.steps
     if one and count:
         return count * seconds(one), f"{count} × {seconds(one):.4g}"

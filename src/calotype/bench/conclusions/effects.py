@@ -1,4 +1,4 @@
-"""What one change gives: a switch, EMA, or another system on the same work. Knows one source at a time."""
+"""Derives the effect of one change within a source: a switch, EMA, or another system on the same work."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from calotype.spec.published_results import Settings
 
 
 def effects(entries: Sequence[Entry]) -> list[Statement]:
-    """Every run against its neighbour without the change."""
+    """Compare every run with the run that lacks only the change."""
     statements = []
-    # Rates of kernels are no run of anything.
+    # Kernel rates are not runs.
     runs = [entry for entry in entries if entry.settings.work != "kernel"]
     plain = {entry.source for entry in runs if speed(entry) and not entry.settings.switches}
     for free in (("switches", "ema", "precision"), ("software",), ("loop",)):
@@ -34,7 +34,7 @@ def _tried(entry: Entry) -> bool:
 
 
 def _is_alone(group: list[Entry], plain: set[str]) -> bool:
-    """A change that the source has other runs without, but none at these settings."""
+    """Whether the source has runs without the change, but none at these settings."""
     [entry, *others] = group
     return not others and bool(entry.settings.switches and speed(entry)) and entry.source in plain
 
@@ -55,12 +55,12 @@ def _alone(entry: Entry) -> Statement:
 
 def _plainness(entry: Entry) -> tuple[bool, int, bool, int, int]:
     settings = entry.settings
-    asked = len(settings.switches), bool(settings.ema), -len(settings.loop or ())
-    return speed(entry) is None, *asked, _rank(entry)
+    changes = len(settings.switches), bool(settings.ema), -len(settings.loop or ())
+    return speed(entry) is None, *changes, _rank(entry)
 
 
 def _rank(entry: Entry) -> int:
-    """Peers, then what is plain of ours, then the rest: the later is told against the earlier."""
+    """Rank peers first, then our baseline, then our other presets; the lowest rank is the base."""
     software = entry.settings.software or ""
     if entry.source != RECORDS or not software.startswith(OURS):
         return 0
@@ -73,7 +73,7 @@ def _names(settings: Settings) -> tuple[object, ...]:
 
 
 def changed(settings: Settings, base: Settings) -> str:
-    """What sets one apart from the other."""
+    """Describe the settings that differ from the base."""
     parts = [f"{key}={value}" for key, value in settings.switches.items() if base.switches.get(key) != value]
     if settings.software != base.software:
         parts.append(f"{settings.software} instead of {base.software}")
@@ -86,7 +86,7 @@ def changed(settings: Settings, base: Settings) -> str:
     if settings.precision != base.precision:
         parts.append(f"{settings.precision} instead of {base.precision}")
     if settings.loop != base.loop:
-        parts.append(f"only {' + '.join(settings.loop or ())} in the loop")
+        parts.append(f"only {' + '.join(settings.loop or ())} in the timed loop")
     return ", ".join(parts)
 
 
@@ -122,7 +122,7 @@ def _effect(entry: Entry, base: Entry) -> Statement:
 def _spread(ratio: float | None, entry: Entry, base: Entry) -> list[str]:
     if ratio is None or abs(ratio - 1) > entry.swing + base.swing or not entry.swing + base.swing:
         return []
-    return [f"less than the runs themselves swing: ±{entry.swing:.1%} and ±{base.swing:.1%}"]
+    return [f"within the spread of the runs: ±{entry.swing:.1%} and ±{base.swing:.1%}"]
 
 
 def _memory(entry: Entry, base: Entry) -> list[str]:

@@ -1,4 +1,4 @@
-"""One GPU against another: the best of each, and where both ran the same batch. One source at a time."""
+"""Compares GPUs within a source: the best of each, and equal batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Runs = list[tuple[Entry, float]]
 
 
 def gpu_ratios(entries: Sequence[Entry]) -> list[Statement]:
-    """For every two GPUs of a source that did the same work on as many devices."""
+    """Compare every two GPUs of a source that did the same work on the same number of devices."""
     plain = [entry for entry in entries if not entry.settings.switches and entry.settings.gpu]
     statements = []
     for group in group_across(plain, "gpu", "micro_batch", "global_batch", "batch"):
@@ -25,21 +25,21 @@ def gpu_ratios(entries: Sequence[Entry]) -> list[Statement]:
 
 
 def ratio_of(one: _Runs, other: _Runs) -> Statement:
-    """The faster's best over the slower's best; equal batches in the notes."""
+    """Divide the faster GPU's best by the slower's; the notes compare equal batches."""
     low, high = sorted((one, other), key=lambda runs: max(value for _, value in runs))
     slow, fast = best(low), best(high)
     count = fast[0].settings.num_gpus or 1
     names = [str(run[0].settings.gpu) for run in (fast, slow)]
-    found = speed(fast[0])
+    measure = speed(fast[0])
     ratio = fast[1] / slow[1]
     return Statement(
         topic="GPU against GPU",
         source=fast[0].source,
-        says=f"{count} × {names[0]} does {ratio:.2f}× what {count} × {names[1]} does"
-        f" ({names[1]} is at {1 / ratio:.1%} of {names[0]}), best of each",
+        says=f"{count} × {names[0]} is {ratio:.2f}× as fast as {count} × {names[1]}"
+        f" ({names[1]} reaches {1 / ratio:.1%} of {names[0]}), best of each",
         value=ratio,
         unit="×",
-        arithmetic=f"{_shown(fast)} / {_shown(slow)} = {ratio:.4f} ({found[0] if found else ''})",
+        arithmetic=f"{_shown(fast)} / {_shown(slow)} = {ratio:.4f} ({measure[0] if measure else ''})",
         inputs=(fast[0].id, slow[0].id),
         notes=(*_equal_batches(high, low), *doubts((fast[0], slow[0]))),
     )
@@ -58,7 +58,7 @@ def _shown(run: tuple[Entry, float]) -> str:
 
 
 def _equal_batches(high: _Runs, low: _Runs) -> list[str]:
-    """Where a GPU ran a batch more than once, the best of it."""
+    """Compare equal batches, with the best run of each."""
     fast, slow = _by_batch(high), _by_batch(low)
     return [
         f"at batch {batch_of(one[0])} on both: {one[1]:.4g} / {slow[batch][1]:.4g} = "
@@ -69,8 +69,8 @@ def _equal_batches(high: _Runs, low: _Runs) -> list[str]:
 
 
 def _by_batch(runs: _Runs) -> dict[tuple[int | None, ...], tuple[Entry, float]]:
-    found: dict[tuple[int | None, ...], _Runs] = {}
+    groups: dict[tuple[int | None, ...], _Runs] = {}
     for run in runs:
         settings = run[0].settings
-        found.setdefault((settings.micro_batch, settings.batch, settings.global_batch), []).append(run)
-    return {batch: best(several) for batch, several in found.items()}
+        groups.setdefault((settings.micro_batch, settings.batch, settings.global_batch), []).append(run)
+    return {batch: best(several) for batch, several in groups.items()}

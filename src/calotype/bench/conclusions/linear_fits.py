@@ -1,6 +1,6 @@
-"""Straight lines by least squares: what grows with steps, batch, picture size, and by how much.
+"""Fits straight lines by least squares: time and memory over steps, batch and resolution within a source.
 
-The residual says how straight it is. Knows one source at a time.
+The residual shows how linear the data is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Line:
     fixed: float
     slope: float
     residual: float
-    """Root of the mean squared distance from the line, in the unit of what grows."""
+    """Root mean square distance from the line, in the unit of y."""
     worst: float
     """The largest distance from the line."""
 
@@ -36,7 +36,7 @@ def fit_line(xs: Sequence[float], ys: Sequence[float]) -> Line:
 
 
 def straight_lines(entries: Sequence[Entry]) -> list[Statement]:
-    """For every axis and every group that has three points along it."""
+    """Fit a line for every axis and every group with at least three points along it."""
     plain = [entry for entry in entries if entry.outcome == "ok" and not entry.settings.switches]
     return [
         _statement(curve, points)
@@ -51,7 +51,7 @@ class _Curve:
     of: str
     unit: str
     per: str
-    """One more of what, in the slope's unit."""
+    """The unit of x."""
     free: tuple[str, ...]
     x: _Reading
     y: _Reading
@@ -61,7 +61,7 @@ _Points = list[tuple[float, float, Entry]]
 
 
 def _points(curve: _Curve, group: list[Entry]) -> _Points:
-    """One for each place on the axis; of several the one without gradient accumulation."""
+    """Return one point for each x; of several the one without gradient accumulation."""
     found: dict[float, tuple[float, float, Entry]] = {}
     for entry in sorted(group, key=lambda entry: entry.settings.global_batch or 0):
         x, y = curve.x(entry), curve.y(entry)
@@ -78,12 +78,12 @@ def _statement(curve: _Curve, points: _Points) -> Statement:
         topic="straight lines",
         source=entries[0].source,
         says=f"{curve.of} on {subject(entries[0])}: {line.fixed:.4g} {curve.unit} + {line.slope:.4g} "
-        f"{curve.unit} a {curve.per}, residual {line.residual:.2g} {curve.unit} ({share:.1%} of the mean)",
+        f"{curve.unit} per {curve.per}, residual {line.residual:.2g} {curve.unit} ({share:.1%} of the mean)",
         value=line.slope,
-        unit=f"{curve.unit} a {curve.per}",
+        unit=f"{curve.unit} per {curve.per}",
         arithmetic="least squares over " + ", ".join(f"({x:.4g}, {y:.4g})" for x, y, _ in points),
         inputs=tuple(entry.id for entry in entries),
-        notes=(f"the farthest point is {line.worst:.2g} {curve.unit} off", *doubts(entries)),
+        notes=(f"largest residual {line.worst:.2g} {curve.unit}", *doubts(entries)),
     )
 
 
@@ -124,12 +124,12 @@ _SIZE, _MICRO = ("width", "height"), ("micro_batch", "global_batch")
 _CURVES = (
     _Curve("time by steps", "s", "step", ("steps",), _setting("steps"), _time),
     _Curve("longest time by steps", "s", "step", ("steps",), _setting("steps"), _longest),
-    _Curve("step time by batch", "s", "picture", ("batch",), _setting("batch"), _step_time),
-    _Curve("time by batch", "s", "picture", ("batch",), _setting("batch"), _time),
-    _Curve("memory by batch", "GiB", "picture", ("batch",), _setting("batch"), _memory),
-    _Curve("step time by picture size", "s", "megapixel (2²⁰)", _SIZE, _pixels, _step_time),
-    _Curve("time by picture size", "s", "megapixel (2²⁰)", _SIZE, _pixels, _time),
-    _Curve("memory by picture size", "GiB", "megapixel (2²⁰)", _SIZE, _pixels, _memory),
+    _Curve("step time by batch", "s", "image", ("batch",), _setting("batch"), _step_time),
+    _Curve("time by batch", "s", "image", ("batch",), _setting("batch"), _time),
+    _Curve("memory by batch", "GiB", "image", ("batch",), _setting("batch"), _memory),
+    _Curve("step time by resolution", "s", "megapixel (2²⁰)", _SIZE, _pixels, _step_time),
+    _Curve("time by resolution", "s", "megapixel (2²⁰)", _SIZE, _pixels, _time),
+    _Curve("memory by resolution", "GiB", "megapixel (2²⁰)", _SIZE, _pixels, _memory),
     _Curve("time of a micro-batch", "s", "sample", _MICRO, _setting("micro_batch"), _training_step),
     _Curve("memory by micro-batch", "GiB", "sample", _MICRO, _setting("micro_batch"), _memory),
 )

@@ -1,4 +1,4 @@
-"""What fewer bits give: stated gains, measured ones, and what the device's own rates allow."""
+"""Derives the gain of lower precision: stated, measured, and allowed by the device's rates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HALF, _FEWER = ("fp16", "bf16"), ("int8", "fp8")
 
 
 def precision_gains(entries: Sequence[Entry]) -> list[Statement]:
-    """INT8 and FP8 over half precision."""
+    """Compare INT8 and FP8 with half precision."""
     return _stated(entries) + _measured(entries)
 
 

@@ -1,4 +1,4 @@
-"""What the sources conclude, derived again from their own tables. A conclusion without figures stays open."""
+"""Recomputes the sources' conclusions from their tables; a conclusion without figures stays undecided."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from calotype.bench.references.units import first
 from calotype.spec.published_results import Claim, Figure
 
 Derived = tuple[float, str, bool | None]
-"""A number, its arithmetic, and whether the conclusion follows; None where rounding decides that."""
+"""A number, its arithmetic, and whether the conclusion follows; None if rounding decides it."""
 
 A100, L20, H20 = "A100 40G NVLINK", "L20", "H20"
 
 
 def verdicts() -> list[Verdict]:
-    """One for each conclusion of a source, and one for each ratio that stands in its tables."""
+    """Return one verdict for each conclusion of a source and for each ratio in its tables."""
     stated = [_verdict(source.name, claim) for source in sources() for claim in source.claims]
     return stated + [_of_ratio(entry, figure) for entry in entries() for figure in _ratios(entry)]
 
 
 def rounds_to(derived: float, stated: float) -> bool:
-    """Whether the derived number is the stated one, to as many digits as that has."""
+    """Whether the derived number rounds to the stated one, at its number of digits."""
     digits = len(repr(stated).partition(".")[2]) if stated % 1 else 0
     return round(derived, digits) == stated
 
@@ -66,7 +66,7 @@ def _share(gpu: str, base: str, num_gpus: int, times: float) -> Callable[[], Der
 def _most(gpu: str, num_gpus: int) -> Callable[[], Derived]:
     def derive() -> Derived:
         entry, value = _best(gpu, num_gpus)
-        return value * num_gpus, f"most of {num_gpus} × {gpu}: {value * num_gpus:.4g} ({entry.id})", None
+        return value * num_gpus, f"best of {num_gpus} × {gpu}: {value * num_gpus:.4g} ({entry.id})", None
 
     return derive
 
@@ -79,8 +79,8 @@ def _at_equal_batch() -> Derived:
 def _node_below_gpu() -> Derived:
     node, gpu = (_share(L20, A100, count, 100)()[0] for count in (8, 1))
     shown = f"{node:.1f} % - {gpu:.1f} % = {node - gpu:.1f} points"
-    # The order holds; the numbers it gives, 56.4 to the node and 55.5 to the GPU, contradict it.
-    return node - gpu, f"{shown}: the order holds, the numbers beside it do not", rounds_to(node, 56.4)
+    # The order holds, but the stated numbers, 56.4 for the node and 55.5 for the GPU, contradict it.
+    return node - gpu, f"{shown}: the order holds, the stated numbers do not", rounds_to(node, 56.4)
 
 
 def _mii() -> Derived:

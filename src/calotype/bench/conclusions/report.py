@@ -1,4 +1,4 @@
-"""Conclusions as rows of text, for a terminal or Markdown. Derives nothing."""
+"""Formats conclusions as rows of text for a terminal or Markdown."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from calotype.bench.conclusions.run import Conclusions
 from calotype.bench.conclusions.types import TOPICS, Statement, Verdict
 from calotype.spec.records.train_benchmark import markdown
 
-STATED = "what the sources conclude, derived again"
+STATED = "conclusions of the sources, recomputed"
 
 
 def tables(conclusions: Conclusions) -> dict[str, list[dict[str, str]]]:
-    """Rows by heading."""
+    """Return the rows by heading."""
     by_topic = {
         topic: [_row(statement) for statement in conclusions.statements if statement.topic == topic]
         for topic in TOPICS

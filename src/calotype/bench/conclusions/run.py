@@ -1,4 +1,4 @@
-"""Everything that follows from references and records. One list of conclusions, one of verdicts."""
+"""Derives all conclusions from references and records, and the verdicts on the sources' own conclusions."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from calotype.bench.references.types import Entry
 class Conclusions:
     statements: tuple[Statement, ...]
     verdicts: tuple[Verdict, ...]
-    """Of what the sources conclude themselves."""
+    """On the sources' own conclusions."""
 
 
 def conclude(records: Sequence[Entry] = ()) -> Conclusions:
-    """From all references, and from `records` among themselves and against the references."""
+    """Derive conclusions from all references, and from `records` alone and against the references."""
     references = distinct()
-    # What a server or a loader did is no work that settings describe: any two would seem alike.
+    # The settings do not describe the work of servers and data loaders: any two would seem equal.
     records = [entry for entry in records if entry.settings.work]
     everything = [*references, *records]
     derived = (gpu_ratios, scaling, effects, precision_gains, straight_lines, shapes)
@@ -38,7 +38,7 @@ def conclude(records: Sequence[Entry] = ()) -> Conclusions:
 
 
 def only(conclusions: Conclusions, sources: Sequence[str], topics: Sequence[str]) -> Conclusions:
-    """What concerns these sources and topics; no names are all of them."""
+    """Select sources and topics; an empty list selects all."""
 
     def wanted(name: str, names: Sequence[str]) -> bool:
         return not names or name in names

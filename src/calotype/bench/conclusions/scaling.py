@@ -1,8 +1,8 @@
-"""How work scales over GPUs: efficiency, and a serial fraction fitted to it.
+"""Derives the efficiency of scaling over GPUs, and fits a serial fraction to it.
 
 Amdahl's law gives N GPUs the speed-up N / (1 + f (N - 1)), so the inverse of efficiency is a straight line
-through 1 with the serial fraction f as its slope: least squares need no search. Where the batch grows with
-the GPUs, f is what each added GPU adds to the time of a step, as a share of it.
+through 1 with the serial fraction f as its slope, and linear least squares give f. If the batch grows with
+the GPUs, f is the relative increase of the step time per added GPU.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DEVICES = ("gpus_per_node", "num_nodes", "global_batch")
 class SerialFraction:
     value: float
     residual: float
-    """Root of the mean squared distance of the inverse efficiencies from the line."""
+    """Root mean square distance of the inverse efficiencies from the line."""
 
 
 @dataclass(frozen=True)
@@ -31,22 +31,22 @@ class _Point:
     base: Entry
     entry: Entry
     times: float
-    """GPUs, over the base's."""
+    """Number of GPUs divided by the base's."""
     efficiency: float
 
 
 def fit_serial_fraction(times: Sequence[float], efficiencies: Sequence[float]) -> SerialFraction:
-    """Of runs on `times` as many GPUs as the base, each more than once as many."""
+    """Fit runs on `times` as many GPUs as the base; every factor is above 1."""
     added = [number - 1 for number in times]
     lost = [1 / efficiency - 1 for efficiency in efficiencies]
-    # The base itself is a point of the line, which a single run needs for a slope.
+    # The base is a point of the line too; a single run needs it for a slope.
     slope = linear_regression([0.0, *added], [0.0, *lost], proportional=True).slope
     errors = [(y - slope * x) ** 2 for x, y in zip(added, lost, strict=True)]
     return SerialFraction(slope, sqrt(fmean(errors)))
 
 
 def scaling(entries: Sequence[Entry]) -> list[Statement]:
-    """Efficiency of every run on more GPUs than its twin, and a fit for each GPU."""
+    """Derive the efficiency of every run on more GPUs than its base, and a fit for each GPU."""
     points = [point for group in group_across(entries, *_DEVICES) for point in _points(group)]
     statements = [_efficiency(point) for point in points]
     by_gpu: dict[tuple[str, str | None], list[_Point]] = {}
@@ -71,14 +71,14 @@ def _points(group: list[Entry]) -> list[_Point]:
 
 
 def _gains(point: _Point) -> bool:
-    """More GPUs did more; where they did less, no serial fraction below 1 explains it."""
+    """Whether more GPUs were faster; no serial fraction below 1 explains a slowdown."""
     return point.times * point.efficiency > 1
 
 
 def _efficiency(point: _Point) -> Statement:
     settings, base = point.entry.settings, point.base.settings
     [(_, less), (_, more)] = with_speed((point.base, point.entry))
-    grows = "the batch grows with them"
+    grows = "the batch grows with the GPUs"
     if settings.global_batch == base.global_batch:
         grows = "the same global batch"
     return Statement(
@@ -101,9 +101,9 @@ def _fit(group: list[_Point]) -> Statement:
     sums = " + ".join(f"{x - 1:g} × {1 / y - 1:.4f}" for x, y in zip(times, efficiencies, strict=True))
     squares = " + ".join(f"{x - 1:g}²" for x in times)
     gpu = group[0].base.settings.gpu or "unnamed GPU"
-    notes = [] if len(set(times)) > 1 else ["one number of GPUs only: the law itself is not tested"]
+    notes = [] if len(set(times)) > 1 else ["only one number of GPUs, so the law itself is not tested"]
     if fitted.value > 0:
-        notes.append(f"by this law no number of them gets past 1 / f = {1 / fitted.value:.0f} times one")
+        notes.append(f"the law limits the speedup to 1 / f = {1 / fitted.value:.0f}")
     return Statement(
         topic="scaling",
         source=group[0].base.source,

@@ -1,4 +1,4 @@
-"""A conclusion: a sentence, its number, and the arithmetic that gives it. Derives nothing."""
+"""The types of conclusions: a sentence with its number and arithmetic, and a verdict on a claim."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ TOPICS: tuple[Topic, ...] = (
 
 @dataclass(frozen=True)
 class Statement:
-    """Something that follows from measurements."""
+    """A conclusion from measurements."""
 
     topic: Topic
     source: str
     says: str
     value: float | None
-    """None where nothing can be reckoned; `says` has the reason."""
+    """None if it cannot be computed; `says` gives the reason."""
     unit: str
     arithmetic: str
     inputs: tuple[str, ...]
@@ -47,18 +47,18 @@ class Statement:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a conclusion of a source follows from its own figures."""
+    """Whether a source's conclusion follows from its own figures."""
 
     source: str
     claim: Claim
     derived: float | None
     arithmetic: str
     follows: bool | None
-    """None where the source gives nothing to derive it from."""
+    """None if the source gives no figures to derive it from."""
 
 
 def doubts(entries: Iterable[Entry]) -> tuple[str, ...]:
-    """What is flagged of a statement's inputs, once each."""
+    """Return the doubts about a statement's inputs, without repetition."""
     found = [
         f"{entry.id} is {flag.certainty}: {flag.reason}"
         for entry in entries

@@ -1,4 +1,4 @@
-"""Records of ours against the references nearest to them. Knows what `comparing` knows."""
+"""Compares our records with their nearest references."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NEAREST = 3
 
 
 def against_references(records: Sequence[Entry], references: Sequence[Entry]) -> list[Statement]:
-    """Each record over its nearest references, with what is not comparable in the notes."""
+    """Compare each record with its nearest references; the notes list the differing settings."""
     return [
         _statement(record, beside, ratio)
         for record in records
@@ -22,16 +22,16 @@ def against_references(records: Sequence[Entry], references: Sequence[Entry]) ->
 
 
 def _statement(record: Entry, beside: NearestReference, ratio: float) -> Statement:
-    reference, apart = beside.reference, beside.differences
-    unsaid = [f"not said by one: {', '.join(apart.unsaid)}"] if apart.unsaid else []
+    reference, differences = beside.reference, beside.differences
+    unsaid = [f"stated by one side only: {', '.join(differences.unsaid)}"] if differences.unsaid else []
     return Statement(
         topic="against references",
         source=record.source,
-        says=f"{record.id} does {ratio:.2f}× what {reference.settings.software or reference.label} does on "
+        says=f"{record.id} is {ratio:.2f}× as fast as {reference.settings.software or reference.label} on "
         f"{reference.settings.gpu or 'an unnamed GPU'} ({reference.id}), per GPU",
         value=ratio,
         unit="×",
         arithmetic=f"{beside.ours:.4g} / {beside.theirs:.4g} {beside.measure} = {ratio:.4f}",
         inputs=(record.id, reference.id),
-        notes=(*map(str, apart.found), *unsaid, *doubts((reference,))),
+        notes=(*map(str, differences.found), *unsaid, *doubts((reference,))),
     )

@@ -1,4 +1,4 @@
-"""What a loader's rate means: how many GPUs so many workers feed. Plain numbers; measures nothing."""
+"""Converts a data loading rate to the number of GPUs that it feeds."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Rate:
-    """Of one number of workers."""
+    """The rate of one number of workers."""
 
     workers: int
-    """0: the training process itself reads."""
+    """0 means that the training process reads itself."""
     samples_per_s: float
-    """By the clock, on the cores there are."""
+    """Measured on the available cores."""
     cpu_s_per_sample: float
-    """Of all its processes together; the same however many cores there are."""
+    """CPU time over all processes, independent of the number of cores."""
 
     @property
     def samples_per_core_s(self) -> float:
@@ -23,17 +23,17 @@ class Rate:
 
 
 def gpus_fed(samples_per_s: float, gpu_samples_per_s: float) -> int:
-    """GPUs of that speed that never wait."""
+    """Return how many GPUs of that speed never wait."""
     return math.floor(samples_per_s / gpu_samples_per_s)
 
 
 def workers_for(num_gpus: int, gpu_samples_per_s: float, rate: Rate) -> int:
-    """The fewest workers, each with a core of its own, that feed so many GPUs."""
+    """Return the fewest workers, each with its own core, that feed `num_gpus` GPUs."""
     return math.ceil(num_gpus * gpu_samples_per_s * rate.cpu_s_per_sample)
 
 
 def sentence(rate: Rate, gpu_samples_per_s: float) -> str:
-    """The limit in words, for somebody who plans a run."""
+    """Describe the limit for planning a run."""
     fed, who = gpus_fed(rate.samples_per_s, gpu_samples_per_s), "1 worker feeds"
     if rate.workers != 1:
         who = f"{rate.workers} workers feed" if rate.workers else "the training process alone feeds"

@@ -1,4 +1,4 @@
-"""Reads a recipe's batches by the clock, as training would, and trains nothing. Knows nothing of records."""
+"""Times reading a recipe's batches as in training, without training."""
 
 from __future__ import annotations
 
@@ -21,30 +21,28 @@ from calotype.train.data.requirements import DataRequirements
 class Readings:
     rate: Rate
     batch_s: list[float]
-    """Between one batch and the next."""
+    """Seconds between consecutive batches."""
     warmup_s: list[float]
     opened_s: float
 
 
 def check(recipe: Recipe) -> None:
-    """Refuse data that nobody reads."""
+    """Reject synthetic data, which is not read."""
     if recipe.data.kind in SYNTHETIC:
-        rule = (
-            f"{recipe.data.kind} samples are made on the device; name a set that is read, as data.kind=shards"
-        )
+        rule = f"{recipe.data.kind} samples are generated; choose data that is read, as data.kind=shards"
         raise RequestError([Problem("data.kind", rule, recipe.data.kind)])
 
 
 def read_batches(
     recipe: Recipe, needs: DataRequirements, workers: int, batches: int, warmup: int
 ) -> Readings:
-    """So many micro-batches after so many that do not count."""
+    """Read micro-batches after a warm-up that does not count."""
     part = recipe.data.model_copy(update={"num_workers": workers})
     started = time.perf_counter()
     with build_dataloader(part, needs, micro_batch_size=recipe.model.micro_batch_size) as feed:
         opened_s = time.perf_counter() - started
         warmup_s = _timed(feed, warmup)
-        # Workers read ahead: what they have ready is used up, so that the clock sees them at work alone.
+        # Workers prefetch: the prefetched batches are consumed first, so that only reading is timed.
         cpu_s, samples = _cpu_s(), batches * recipe.model.micro_batch_size
         batch_s = _timed(feed, batches)
         cpu_s = _cpu_s() - cpu_s
@@ -53,16 +51,16 @@ def read_batches(
 
 
 def _timed(feed: object, count: int) -> list[float]:
-    found, before = [], time.perf_counter()
+    durations, before = [], time.perf_counter()
     for _ in islice(feed, count):  # type: ignore[call-overload]  # a feed of any kind
         now = time.perf_counter()
-        found.append(now - before)
+        durations.append(now - before)
         before = now
-    return found
+    return durations
 
 
 def _cpu_s() -> float:
-    """CPU time of this process and of those it has started and that still run."""
+    """Return the CPU time of this process and its running children."""
     ticks = 0
     for worker in multiprocessing.active_children():
         after_name = Path(f"/proc/{worker.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()

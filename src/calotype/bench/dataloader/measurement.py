@@ -1,4 +1,4 @@
-"""Rates of a loader as measurements, one for each number of workers. Reads no data."""
+"""Converts data loading rates to measurements, one for each number of workers."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from calotype.spec.records.measurement import FILE, WALL, Measurement, Preparati
 class DataPlan:
     recipe: Recipe
     name: str
-    """What the recipe was asked for by."""
+    """The name the recipe was requested by."""
     command: str
     workers: Sequence[int]
     folder: Path
     gpu_samples_per_s: float | None = None
-    """What one GPU trains, for the sentence."""
+    """Training speed of one GPU, for the summary sentence."""
 
 
 def measured(plan: DataPlan, read: Callable[[int], Readings]) -> list[Measurement]:
-    """A record for each number of workers, kept as it comes."""
+    """Measure each number of workers; save each record immediately."""
     machine = fingerprint()
     found = []
     for workers in plan.workers:

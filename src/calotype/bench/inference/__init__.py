@@ -1,5 +1,5 @@
-"""Pictures by the clock: ours and diffusers', on the same weights, seeds and shapes.
+"""Measures image generation by Calotype and by diffusers, on the same weights, seeds and shapes.
 
-Reading order: `points` (what settings mean), `work` (counted arithmetic), `ours`, `peers`, `likeness`, then
-`measure`, which does it all in the process of one point.
+Reading order: `points` (settings), `flops` (counted arithmetic), `stage_times`, `diffusers_baseline`,
+`similarity`, `model_cache`, then `measure`, which does it all in the process of one point.
 """

@@ -22,7 +22,7 @@ from calotype.spec.generate_request import GenerateRequest
 def baseline_pipeline(
     model: Model, system: System, request: GenerateRequest
 ) -> Callable[[], list[Image.Image]]:
-    """Makes the request's pictures with diffusers; `request` has its size."""
+    """Return a function that generates the request's images with diffusers; `request` has a size."""
     pipeline = pipeline_of(model)
     if system == "diffusers-compile":
         _compile(pipeline)
@@ -35,7 +35,7 @@ def baseline_pipeline(
 
     def make() -> list[Image.Image]:
         noise = NoiseStream(request.seeds(), shape, model.device).initial()
-        made = pipeline(
+        output = pipeline(
             [request.prompt] * request.count,
             negative_prompt=None
             if request.negative_prompt is None
@@ -46,13 +46,13 @@ def baseline_pipeline(
             height=request.height,
             latents=(noise * scale).to(model.dtype),
         )
-        return list(made.images)
+        return list(output.images)
 
     return make
 
 
 def pipeline_of(model: Model) -> Any:
-    """The model's modules in a pipeline of diffusers."""
+    """Build a diffusers pipeline of the model's modules."""
     import diffusers  # noqa: PLC0415 - takes seconds, and only peers need its pipelines
 
     architecture = model.architecture
@@ -90,6 +90,6 @@ def _compile(pipeline: Any) -> None:
 
 
 def _starting_scale(scheduler: Any) -> float:
-    """What noise is multiplied by beside the pipeline's own scaling, so that both start from the same."""
+    """Return the factor on the noise, besides the pipeline's scaling, that makes both start equal."""
     own = float(scheduler.init_noise_sigma)
     return 1.0 if own == 1.0 else math.sqrt(float(scheduler.sigmas[0]) ** 2 + 1.0) / own

@@ -1,4 +1,4 @@
-"""How much arithmetic a batch of pictures takes, counted by torch on devices without memory. Runs nothing.
+"""Counts the FLOPs of a batch of images with torch on meta tensors.
 
 Matrix products, convolutions and attention of the UNet's evaluations and of the decode, as the model has
 them: what a pass leaves out still counts. Text encoders are left out; they are thousandths of it.
@@ -20,7 +20,7 @@ from calotype.spec.generate_request import GenerateRequest
 def tflop_per_picture(
     architecture: Architecture, request: GenerateRequest, sigmas: tuple[float, ...]
 ) -> float:
-    """TFLOP from noise to pixels, for a request whose size is decided."""
+    """Return the TFLOP per image from noise to pixels, for a request with a size."""
     assert request.width
     assert request.height
     factor = architecture.vae_factor
@@ -32,7 +32,7 @@ def tflop_per_picture(
 
 
 def unet_tflop(architecture: Architecture, latent_height: int, latent_width: int) -> float:
-    """One evaluation of one row."""
+    """Return the TFLOP of one evaluation of one row."""
     unet: Any = architecture.build("unet")
     config = architecture.unet
     added = {}
@@ -54,7 +54,7 @@ def unet_tflop(architecture: Architecture, latent_height: int, latent_width: int
 
 
 def decode_tflop(architecture: Architecture, latent_height: int, latent_width: int) -> float:
-    """One picture."""
+    """Return the TFLOP of decoding one image."""
     vae: Any = architecture.build("vae")
     shape = (1, architecture.latent_channels, latent_height, latent_width)
     return _counted(lambda: vae.decode(torch.empty(shape, device="meta")))

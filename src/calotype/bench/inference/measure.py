@@ -1,4 +1,4 @@
-"""Measures one inference point: loads, warms up, times, weighs, and looks at the picture.
+"""Measures one inference point: loads, warms up, measures time and memory, and compares the image.
 
 End to end: from the text to pixels on the host, the prompt encoded anew each time. Knows nothing of sweeps.
 """
@@ -35,25 +35,25 @@ _SIDE = 512
 
 @dataclass
 class _Loaded:
-    """A model that is ready, and how long that took."""
+    """A loaded model with its load time."""
 
     engine: Engine
     request: GenerateRequest
-    """With all that the model decides."""
+    """The request with the model's defaults filled in."""
     device: Cpu | Cuda
     load_s: float
 
 
 def measure_inference(
     job: InferenceJob,
-    book: PartialRecord,
+    record: PartialRecord,
     keeper: LoadedModels,
     *,
     models: Path | None = None,
     picture: Path | None = None,
 ) -> None:
-    """Note down all there is to know of a point; `picture` is a file for what it makes."""
-    loaded = _load(job, book, keeper, models)
+    """Measure a point into its record; `picture` is the file for its first image."""
+    loaded = _load(job, record, keeper, models)
     last: list[list[Image.Image]] = []
     make = _maker(job, loaded)
 
@@ -63,28 +63,28 @@ def measure_inference(
     loaded.device.forget_peaks()
     compiled_s = until_compiled(loaded.engine, unit) if job.system == OURS else 0.0
     timings = time_each(unit, loaded.device, units=job.units, warmup=job.warmup)
-    book.note(
+    record.note(
         memory=loaded.device.peak_memory(),
         **_figures(timings, loaded, job.request.count, compiled_s),
         series=_series(timings, loaded, job),
     )
-    _note_work(loaded, book)
+    _note_work(loaded, record)
     if picture:
-        _keep_picture(last[0][0], picture, book)
+        _keep_picture(last[0][0], picture, record)
     if job.judged and can_differ(job, loaded.engine.model):
-        _note_likeness(last[0][0], job, loaded, book)
+        _note_likeness(last[0][0], job, loaded, record)
 
 
-def _load(job: InferenceJob, book: PartialRecord, keeper: LoadedModels, models: Path | None) -> _Loaded:
+def _load(job: InferenceJob, record: PartialRecord, keeper: LoadedModels, models: Path | None) -> _Loaded:
     if keeper.holds_model:
-        book.remark("a point before it in the same process had loaded the weights")
+        record.remark("an earlier point in the same process had loaded the weights")
     started = time.perf_counter()
     engine = keeper.engine_for(job, models)
     load_s = time.perf_counter() - started
     model, device = engine.model, measured_device(engine.model.device)
     request = engine.resolve_defaults(job.request)
     request = request.with_changes(tile_vae=engine.plan_memory(request, request.count).tiled)
-    book.note(
+    record.note(
         device=device.name,
         weights_sha256=model.identity.sha256,
         precision=precision_name(model.dtype),
@@ -92,7 +92,7 @@ def _load(job: InferenceJob, book: PartialRecord, keeper: LoadedModels, models: 
         request=request.as_dict(),
         samples_per_unit=request.count,
     )
-    book.save()
+    record.save()
     return _Loaded(engine, request, device, load_s)
 
 
@@ -109,15 +109,15 @@ def _maker(job: InferenceJob, loaded: _Loaded) -> Callable[[], list[Image.Image]
 
 
 class Compiling(Protocol):
-    """An engine, as far as it compiles."""
+    """The part of an engine that compiles."""
 
     def finish_compiling(self) -> int | None: ...
 
 
 def until_compiled(engine: Compiling, unit: Callable[[], None], clock: Clock = time.perf_counter) -> float:
-    """Seconds until nothing is left to compile, 0 if nothing ever is.
+    """Run units until nothing is left to compile; return the seconds, 0 without compilation.
 
-    What runs meanwhile runs uncompiled, beside a compiler, and is not what anybody wants measured.
+    Units that run meanwhile are uncompiled and share the CPU with the compiler, so they are not measured.
     """
     started, before = clock(), engine.finish_compiling()
     if before is None:
@@ -139,30 +139,30 @@ def _figures(timings: Timings, loaded: _Loaded, batch: int, compiled_s: float) -
 
 
 def _series(timings: Timings, loaded: _Loaded, job: InferenceJob) -> dict[str, Series]:
-    found = {WALL: Series.of("s", timings.wall_s)}
+    series = {WALL: Series.of("s", timings.wall_s)}
     if timings.device_s:
-        found["device"] = Series.of("s", timings.device_s)
-    found["clock"] = Series.of("s", [overhead_s(loaded.device)])
+        series["device"] = Series.of("s", timings.device_s)
+    series["clock"] = Series.of("s", [overhead_s(loaded.device)])
     if job.system == OURS:
-        found |= time_stages(loaded.engine, loaded.request, loaded.device)
-    return found
+        series |= time_stages(loaded.engine, loaded.request, loaded.device)
+    return series
 
 
-def _note_work(loaded: _Loaded, book: PartialRecord) -> None:
-    """After the clock has stopped: counting takes seconds of its own."""
-    architecture, rate = loaded.engine.model.architecture, book.measurement.samples_per_s
+def _note_work(loaded: _Loaded, record: PartialRecord) -> None:
+    """Count the arithmetic after the measurement, because counting takes seconds."""
+    architecture, rate = loaded.engine.model.architecture, record.measurement.samples_per_s
     assert rate
     try:
         each = tflop_per_picture(architecture, loaded.request, loaded.engine.sigmas(loaded.request))
-    # A network that torch cannot count is no reason to lose a measurement.
+    # A network that torch cannot count must not discard the measurement.
     except Exception as error:
-        book.remark(f"work was not counted: {type(error).__name__}: {error}")
+        record.remark(f"FLOPs were not counted: {type(error).__name__}: {error}")
         return
-    book.note(work=Work(tflop_per_sample=each, tflops=each * rate))
+    record.note(work=Work(tflop_per_sample=each, tflops=each * rate))
 
 
-def _keep_picture(image: Image.Image, file: Path, book: PartialRecord) -> None:
-    """Small: for the contact sheets of a report, not for measuring."""
+def _keep_picture(image: Image.Image, file: Path, record: PartialRecord) -> None:
+    """Save a small copy for the contact sheets of a report."""
     try:
         file.parent.mkdir(exist_ok=True)
         small = ImageOps.contain(image, (_SIDE, _SIDE)) if max(image.size) > _SIDE else image
@@ -170,12 +170,12 @@ def _keep_picture(image: Image.Image, file: Path, book: PartialRecord) -> None:
             small.convert("RGB").save(out, "WEBP", quality=90)
     # The figures stand without it.
     except OSError as error:
-        book.remark(f"the picture was not kept: {error}")
+        record.remark(f"the image was not saved: {error}")
 
 
-def _note_likeness(image: Image.Image, job: InferenceJob, loaded: _Loaded, book: PartialRecord) -> None:
+def _note_likeness(image: Image.Image, job: InferenceJob, loaded: _Loaded, record: PartialRecord) -> None:
     try:
-        book.note(quality=similarity_to_baseline(image, job, loaded.engine.model))
+        record.note(quality=similarity_to_baseline(image, job, loaded.engine.model))
     # The figures stand without it.
     except Exception as error:
-        book.remark(f"the picture was not compared: {type(error).__name__}: {error}")
+        record.remark(f"the image was not compared: {type(error).__name__}: {error}")

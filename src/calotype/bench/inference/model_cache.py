@@ -1,4 +1,4 @@
-"""A model that stays loaded from one point to the next, as it was when it was read. Measures nothing."""
+"""Keeps a model loaded from one point to the next, restored to its state after loading."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from calotype.spec.bench_job import InferenceJob, Job
 
 
 def shared_by(job: Job) -> tuple[object, ...] | None:
-    """Jobs with the same answer can have one model between them; None can share with nobody."""
+    """Return a key: jobs with equal keys can share a model; None means no sharing."""
     if not isinstance(job, InferenceJob) or job.system == "diffusers-compile":
         return None
     # It has the model made in another way, and torch's memory with it.
@@ -27,7 +27,7 @@ def shared_by(job: Job) -> tuple[object, ...] | None:
 
 
 class LoadedModels:
-    """Has one model at a time; whoever asks is of those that `shared_by` lets share it."""
+    """Holds one model at a time, for jobs that can share it according to `shared_by`."""
 
     def __init__(self) -> None:
         self._model: Model | None = None
@@ -37,10 +37,10 @@ class LoadedModels:
         return self._model is not None
 
     def engine_for(self, job: InferenceJob, models: Path | None) -> Engine:
-        """An engine of its own, with nothing in it of those before."""
+        """Return a new engine without state of earlier ones."""
         preset = job.preset or "baseline"
         if self._model is not None:
-            _put_back(self._model)
+            _restore(self._model)
             return build_engine(self._model, preset=preset, models_folder=models)
         engine = load(
             job.model,
@@ -48,14 +48,14 @@ class LoadedModels:
             precision=job.precision,
             preset=preset,
             models_folder=models,
-            # Peers and the baseline run diffusers' modules themselves.
+            # Peers and the baseline run the diffusers modules directly.
             outlined=False,
         )
         self._model = engine.model
         return engine
 
     def is_clean(self) -> bool:
-        """Free what is not in use; whether nothing but the weights is left on the device."""
+        """Free unused memory; return whether only the weights are left on the device."""
         gc.collect()
         model = self._model
         if model is None or model.device.type != "cuda":
@@ -70,8 +70,8 @@ class LoadedModels:
         return torch.cuda.memory_allocated(model.device) <= weights + WORKSPACE_BYTES
 
 
-def _put_back(model: Model) -> None:
-    """All that engines and peers do to a model itself: move parts of it, and lay its weights out anew."""
+def _restore(model: Model) -> None:
+    """Undo what engines and peers change in a model: the device of its parts and its memory format."""
     for part in (model.vae, *model.text_encoders):
         part.to(model.device)
     model.unet.to(memory_format=torch.contiguous_format)

@@ -1,4 +1,4 @@
-"""Settings of an inference sweep as jobs. Loads no model and runs nothing."""
+"""Converts the settings of an inference sweep to jobs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REQUEST = (
     "tile_vae",
 )
 TEXTS = ("model", "prompt")
-"""Settings that are words, be they 2024 or none."""
+"""Settings that are text, even if they look like `2024` or `none`."""
 KNOWN = ("model", "batch", "size", "preset", "precision", *_REQUEST)
 _SIZE = re.compile(r"(\d+)[x×*](\d+)")
 
@@ -39,7 +39,7 @@ def job_of(
     units: int | None = None,
     warmup: int | None = None,
 ) -> InferenceJob:
-    """One point's job; every problem with its settings at once."""
+    """Return one point's job; raise one error with every problem of its settings."""
     problems = _problems(settings, system)
     asked: dict[str, Any] = {"prompt": PROMPT, **BASELINE_SAMPLER}
     asked |= {name: settings[name] for name in _REQUEST if name in settings}
@@ -70,7 +70,10 @@ def job_of(
 
 def _problems(settings: Mapping[str, Setting], system: System) -> list[Problem]:
     unknown = [name for name in settings if name not in KNOWN]
-    problems = [Problem(name, f"is no setting of a picture; {did_you_mean(name, KNOWN)}") for name in unknown]
+    problems = [
+        Problem(name, f"is not a setting of image generation; {did_you_mean(name, KNOWN)}")
+        for name in unknown
+    ]
     precision = settings.get("precision")
     if precision is not None and precision not in PRECISIONS:
         problems.append(

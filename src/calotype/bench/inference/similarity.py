@@ -1,4 +1,4 @@
-"""How near a picture is to the same picture made plainly, on the same weights. Times nothing."""
+"""Compares an image with the reference image of the baseline preset on the same weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REFERENCE = "baseline"
 
 
 def can_differ(job: InferenceJob, model: Model) -> bool:
-    """Whether the pictures may be other than the plain ones."""
+    """Whether the images may differ from the reference images."""
     if job.system != OURS or job.preset is None:
         return True
     return any(one.effect != "exact" for one in resolve_passes(model, job.preset))

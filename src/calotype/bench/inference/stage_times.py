@@ -1,6 +1,7 @@
-"""Where a batch's time goes: the text, each evaluation of the UNet, the decode.
+"""Measures the stages of a batch: text encoding, each UNet evaluation, decoding.
 
-One batch beside the timed ones. On a GPU these are seconds of its own clock, with no wait in between.
+It uses one batch besides the timed ones. On a GPU the device clock measures it, without synchronization in
+between.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from calotype.spec.records.measurement import Series
 
 
 def time_stages(engine: Engine, request: GenerateRequest, device: MeasuredDevice) -> dict[str, Series]:
-    """Seconds of each stage of a request that is made in one batch."""
+    """Return the seconds of each stage of a request that fits in one batch."""
     engine.clear_prompt_cache()
     device.finish()
     marks = [device.mark()]

@@ -1,7 +1,7 @@
-"""Where a job's time goes: the device's kernels in groups, what the host keeps it waiting for, and a trace.
+"""Profiles a job: time by kernel group, time the device waits for the host, and a trace.
 
-Reading order: `intervals` (stretches of time); `trace` (what torch's profiler wrote); `kinds`, `device_kinds`
-and `host_kinds` (what a kernel's name says of it); `summary`, `waiting` and `analysis` (what a trace amounts
-to); `plan`, `stages` and `window` (running something under the profiler); `generating` and `training` (two
-jobs), `reading` (a trace from elsewhere); `nsight` and `report` (what is shown).
+Reading order: `intervals`; `chrome_trace` (output of torch's profiler); `classify`, `gpu_kernel_patterns` and
+`cpu_op_patterns` (kernel names); `summary`, `launch_bound` and `analyze` (evaluation of a trace); `options`,
+`annotations` and `torch_profiler` (running under the profiler); `capture_generate` and `capture_train` (two
+jobs), `load_trace` (existing traces); `nsight` and `report` (output).
 """

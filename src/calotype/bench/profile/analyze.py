@@ -1,4 +1,4 @@
-"""From a trace to a record. Knows nothing of how the trace was made."""
+"""Evaluates a trace to a profile record."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from calotype.spec.records.profile import NsightCommand, ProfileRecord
 
 @dataclass(frozen=True)
 class ProfiledRun:
-    """A trace and what is known of the job behind it."""
+    """A trace and its job."""
 
     trace: Path
     command: str
     job: Literal["generate", "train", "trace"]
     asked: dict[str, Any]
     device: str | None
-    """None where only the trace can tell."""
+    """None if only the trace has it."""
     stages: Sequence[str]
     advice: Advice
     fingerprint: dict[str, Any]
@@ -32,14 +32,14 @@ class ProfiledRun:
 
 
 def analyze(taken: ProfiledRun) -> ProfileRecord:
-    """Where the time went."""
+    """Evaluate a trace."""
     trace = read_trace(taken.trace)
     kernels = kernels_of(trace)
     return ProfileRecord(
         command=taken.command,
         job=taken.job,
         asked=taken.asked,
-        device=taken.device or trace.device_name or "a device that the trace does not name",
+        device=taken.device or trace.device_name or "unknown device",
         clock="device" if trace.has_device else "host",
         window_s=trace.window.length * 1e-6,
         unprofiled_s=taken.unprofiled_s,

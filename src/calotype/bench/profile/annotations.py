@@ -1,7 +1,6 @@
-"""Names for the stages of a job, in torch's trace and for NVIDIA's programs, while somebody looks.
+"""Marks the stages of a job with ranges for torch's profiler and NVIDIA's tools.
 
-Methods are wrapped from outside and put back: a job that nobody looks into pays nothing. Knows nothing of
-what the methods do.
+Methods are wrapped temporarily, so that jobs without profiling have no overhead.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import torch
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """A range of that name around the block."""
+    """Mark the block with a range of that name."""
     on_gpu = _with_nvtx()
     if on_gpu:
         torch.cuda.nvtx.range_push(name)
@@ -33,7 +32,7 @@ def _with_nvtx() -> bool:
 
 
 def staged(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, each call inside a range."""
+    """Wrap a function so that each call is inside a range."""
 
     @functools.wraps(function)
     def wrapped(*arguments: Any, **named: Any) -> Any:
@@ -45,7 +44,7 @@ def staged(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def replaced(owner: object, method: str, change: Callable[[Any], Any]) -> Iterator[None]:
-    """An object's or a class's method changed for as long as the block runs."""
+    """Replace a method of an object or a class while the block runs."""
     own = vars(owner).get(method)
     setattr(owner, method, change(getattr(owner, method)))
     try:
@@ -59,6 +58,6 @@ def replaced(owner: object, method: str, change: Callable[[Any], Any]) -> Iterat
 
 @contextmanager
 def marked(owner: object, method: str, name: str) -> Iterator[None]:
-    """Every call of a method inside a range of that name, for as long as the block runs."""
+    """Mark every call of a method with a range of that name while the block runs."""
     with replaced(owner, method, functools.partial(staged, name)):
         yield

@@ -1,4 +1,4 @@
-"""Looks into an engine making one request's pictures. Knows nothing of what is shown."""
+"""Profiles an engine that generates the images of one request."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def profile_generate(
     progress: Progress | None = None,
     cancel: CancelToken | None = None,
 ) -> ProfileRecord | None:
-    """Make the pictures a few times unseen, then once under the profiler; None if only marks were wanted."""
+    """Warm up, then generate the images once under the profiler; None with `marks_only`."""
     device, watcher = engine.model.device, progress or Silent()
 
     def make() -> None:
-        # A prompt is remembered once it is encoded: the job is a picture of a new one.
+        # The prompt cache is cleared, so that the profile includes encoding a new prompt.
         engine.clear_prompt_cache()
         engine.generate(request, batch_size=batch_size, cancel=cancel)
         watcher.advance()
@@ -91,7 +91,7 @@ def _asked(engine: Engine, request: GenerateRequest, batch_size: int | None) -> 
 
 
 def _advice(preset: str, device: torch.device) -> Advice:
-    larger = "make more pictures at once (--count, --batch-size): each launch then carries more work"
+    larger = "generate larger batches (--count, --batch-size), so that each launch does more work"
     if CUDA_GRAPH.name in pass_names(preset, device.type):
         return Advice(for_host=(larger,))
     graph = f"--preset fast has the pass {CUDA_GRAPH.name}, which launches a whole step as one graph"

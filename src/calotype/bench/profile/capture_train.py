@@ -1,4 +1,4 @@
-"""Looks into a few steps of a recipe's training. Keeps no checkpoint and no metrics of them."""
+"""Profiles a few training steps of a recipe, without checkpoints and metrics."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def profile_train(
     cancel: CancelToken | None = None,
     models: Path | None = None,
 ) -> ProfileRecord | None:
-    """Train a few steps unseen, then a few under the profiler; None if only marks were wanted."""
+    """Warm up, then train a few steps under the profiler; None with `marks_only`."""
     recipe = apply_elastic_world_size(recipe)
     if recipe.num_processes > 1:
         rule = f"{recipe.num_processes} processes; a profile looks into one. Set trainer.devices=1 and "
@@ -66,7 +66,7 @@ def _profiled(
     subject = build_task(model, recipe)
     loop = Trainer(subject, recipe, process)
     feed = build_training_dataloader(model, recipe, process, progress=progress)
-    # Marked from the start: a step's micro-batch is prepared during the one before.
+    # Marked from the start, because a step's micro-batch is prepared during the previous step.
     with feed, _stages_marked(loop, feed):
         subject.use_empty_text(feed.facts.empty_text)
 
@@ -106,7 +106,7 @@ def _profiled(
 
 def _stages_marked(loop: Trainer, feed: DataLoader) -> ExitStack:
     def preparing(prepare: Any) -> Any:
-        # What it answers with is the forward pass, still to be run.
+        # It returns the forward pass, which has not run yet.
         return lambda *arguments: staged("forward", staged("prepare", prepare)(*arguments))
 
     stack = ExitStack()
@@ -123,11 +123,7 @@ def _stages_marked(loop: Trainer, feed: DataLoader) -> ExitStack:
 def _advice(recipe: Recipe) -> Advice:
     model = recipe.model
     for_host = [
-        *(
-            []
-            if model.compile
-            else ["model.compile=true fuses what is done number by number: fewer launches"]
-        ),
+        *([] if model.compile else ["model.compile=true fuses elementwise operations, for fewer launches"]),
         *([] if model.cuda_graphs else ["model.cuda_graphs=true launches a whole pass as one graph"]),
         f"a larger model.micro_batch_size (now {model.micro_batch_size}) gives each launch more work",
     ]

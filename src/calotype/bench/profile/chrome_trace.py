@@ -1,4 +1,4 @@
-"""A Chrome trace of torch's profiler, read into what is needed of it. Knows nothing of what kernels do.
+"""Reads a Chrome trace of torch's profiler.
 
 The format is open: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU. Times are
 in microseconds.
@@ -19,37 +19,37 @@ from calotype.bench.profile.intervals import Interval, clipped
 from calotype.core.errors import NotFoundError, Problem, RequestError
 
 WINDOW = "calotype profile"
-"""The range around what is looked into."""
+"""Name of the range around the profiled work."""
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _CALLS = ("cuda_runtime", "cuda_driver")
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that took a while."""
+    """An event with a duration."""
 
     name: str
     when: Interval
     lane: tuple[Any, ...] = ()
-    """The stream of a device or the thread of a process."""
+    """A device stream or a process thread."""
     correlation: int | None = None
-    """The call that started it on the device."""
+    """Id that links device work to the call that launched it."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What happened inside the window, each kind in the order of its start."""
+    """Events inside the window, each kind ordered by start time."""
 
     window: Interval
     device_name: str | None = None
     device: list[Event] = field(default_factory=list)
     """Kernels and copies."""
     calls: dict[int, Event] = field(default_factory=dict)
-    """What the host asked of the device, by correlation."""
+    """Launch calls of the host, by correlation id."""
     operations: list[Event] = field(default_factory=list)
-    """Of torch on the host, one inside another."""
+    """Nested torch operations on the host."""
     ranges: list[Event] = field(default_factory=list)
-    """Stages that were marked, as the host saw them."""
+    """Marked stages, in host time."""
 
     @property
     def has_device(self) -> bool:
@@ -57,16 +57,16 @@ class Trace:
 
     @cached_property
     def pieces(self) -> list[tuple[str, Interval]]:
-        """What time is told by: the device's work, or without any the innermost operations of the host."""
+        """Events that account for the time: device work, or else the innermost host operations."""
         if self.has_device:
             return [(event.name, event.when) for event in self.device]
         return innermost(self.operations)
 
 
 def read_trace(file: Path) -> Trace:
-    """Read a trace, packed or not."""
+    """Read a trace file, gzipped or not."""
     if not file.is_file():
-        raise NotFoundError(f"no trace {file}")
+        raise NotFoundError(f"no trace file {file}")
     try:
         data = file.read_bytes()
         text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
@@ -79,7 +79,7 @@ def read_trace(file: Path) -> Trace:
 
 
 def trace_of(events: Iterable[dict[str, Any]]) -> Trace:
-    """A trace from its events; the window is the range of that name, else all that there is."""
+    """Build a trace from events; the window is the range of that name, otherwise all events."""
     sorted_out: dict[str, list[Event]] = defaultdict(list)
     for event in events:
         if event.get("ph") == "X" and event.get("cat"):
@@ -119,7 +119,7 @@ def _event(event: dict[str, Any]) -> Event:
 
 def _around(intervals: list[Interval]) -> Interval:
     if not intervals:
-        raise ValueError("nothing in it took any time")
+        raise ValueError("the trace contains no event with a duration")
     return Interval(min(one.start for one in intervals), max(one.end for one in intervals))
 
 
@@ -131,7 +131,7 @@ def _cut(events: Iterable[Event], window: Interval) -> Iterable[Event]:
 
 
 def innermost(operations: Iterable[Event]) -> list[tuple[str, Interval]]:
-    """Each operation's own time: where nothing else runs inside it on its thread."""
+    """Return each operation's self time, without the operations nested in it on its thread."""
     lanes: dict[tuple[object, ...], list[Event]] = defaultdict(list)
     for event in operations:
         lanes[event.lane].append(event)
@@ -139,7 +139,7 @@ def innermost(operations: Iterable[Event]) -> list[tuple[str, Interval]]:
 
 
 def _own_time(lane: list[Event]) -> Iterable[tuple[str, Interval]]:
-    # The outer before the inner where both start at once.
+    # Outer operations sort before inner ones with the same start.
     ordered = sorted(lane, key=lambda event: (event.when.start, -event.when.end))
     around: list[Event] = []
     reached = 0.0

@@ -1,6 +1,6 @@
-"""What a kernel's or an operation's name says of it: its group, and a sentence for people.
+"""Classifies kernels and operations by name, into a group with a description.
 
-The tables are `device_kinds` and `host_kinds`. Knows nothing of times.
+The tables are `gpu_kernel_patterns` and `cpu_op_patterns`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _UNKNOWN = "nothing is known of this name"
 
 
 class Kind(NamedTuple):
-    """What is known of a name."""
+    """The group and the description of a name."""
 
     group: Group
     what: str
@@ -27,13 +27,13 @@ class Kind(NamedTuple):
 
 @cache
 def device_kind(name: str) -> Kind:
-    """Of a kernel, or of a copy, as the device's trace names it."""
+    """Classify a kernel or a copy by its name in the device trace."""
     return _first(DEVICE_KINDS, name)
 
 
 @cache
 def host_kind(name: str) -> Kind:
-    """Of one of torch's operations on the host."""
+    """Classify a torch operation on the host."""
     return _first(HOST_KINDS, name)
 
 
@@ -43,11 +43,11 @@ def _first(kinds: Sequence[tuple[str, Group, str]], name: str) -> Kind:
 
 
 def short_name(name: str) -> str:
-    """A name that fits on a line: C++'s decoration and what is in its brackets shortened."""
+    """Shorten a C++ name to one line: drop namespaces and abbreviate template arguments."""
     text = name.removeprefix("void ")
     for long in ("(anonymous namespace)::", "at::native::", "c10::", "cutlass::"):
         text = text.replace(long, "")
     if "<" in text:
-        # What follows the template's arguments are the types of the function's: never news.
+        # The function's parameter types follow the template arguments and add no information.
         text = text[: text.rindex(">") + 1] if ">" in text else text
     return text if len(text) <= _MAX_NAME_LENGTH else f"{text[: _MAX_NAME_LENGTH - 1]}…"

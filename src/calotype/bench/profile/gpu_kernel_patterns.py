@@ -1,6 +1,6 @@
-"""Patterns of the names that kernels have on NVIDIA's devices; the first that matches counts.
+"""Name patterns of kernels on NVIDIA GPUs; the first match counts.
 
-Names are what NVIDIA's libraries, torch, Triton and this package call them. Knows nothing of times.
+The names come from NVIDIA's libraries, torch, Triton and this package.
 """
 
 from __future__ import annotations
@@ -16,41 +16,45 @@ _COPIES: Final[list[tuple[str, Group, str]]] = [
     (r"^Memcpy HtoD", "memory", "a copy from the host to the device"),
     (r"^Memcpy DtoH", "memory", "a copy from the device to the host; the host often waits for it"),
     (r"^Memcpy (DtoD|PtoP)", "memory", "a copy within the device or between two"),
-    (r"^Mem(cpy|set)", "memory", "a copy, or memory being set to one value"),
-    (r"(?i)nccl", "memory", "NCCL: numbers exchanged between devices"),
+    (r"^Mem(cpy|set)", "memory", "a copy or a fill"),
+    (r"(?i)nccl", "memory", "NCCL: communication between devices"),
 ]
 
 _OWN: Final[list[tuple[str, Group, str]]] = [
     (r"^whole_groups$", "normalisation", "ours: group norm (and SiLU) of whole groups, read once"),
-    (r"^chunk_statistics$", "normalisation", "ours: sums for the group norm of a large picture"),
-    (r"^apply_chunks$", "normalisation", "ours: the group norm (and SiLU) of a large picture, applied"),
+    (r"^chunk_statistics$", "normalisation", "ours: sums for the group norm of a large image"),
+    (r"^apply_chunks$", "normalisation", "ours: the group norm (and SiLU) of a large image, applied"),
     (
         r"^_layer_norm$",
         "normalisation",
-        "ours: layer norm, with the addition before it and eight bits after it",
+        "ours: layer norm, fused with the preceding addition and 8-bit quantization",
     ),
-    (r"^_geglu_quantised$", "elementwise", "ours: the gate of a feed-forward layer, turned into eight bits"),
+    (
+        r"^_geglu_quanti[sz]ed$",
+        "elementwise",
+        "ours: the gate of a feed-forward layer (GEGLU), quantized to 8 bits",
+    ),
     (r"^_geglu$", "elementwise", "ours: the gate of a feed-forward layer (GEGLU)"),
     (
         r"^_geglu_backward$",
         "elementwise",
         "ours: the gradient of a feed-forward layer's gate, and of the bias before it",
     ),
-    (r"^_quantise$", "elementwise", "ours: numbers turned into eight bits with a scale a row"),
-    (r"^_rescale$", "elementwise", "ours: a product of eight-bit numbers scaled back, with its bias"),
+    (r"^_quanti[sz]e$", "elementwise", "ours: quantization to 8 bits with a scale per row"),
+    (r"^_rescale$", "elementwise", "ours: dequantization of an 8-bit matrix product, with its bias"),
     (
-        r"^_product(_specialised)?$",
+        r"^_product(_speciali[sz]ed)?$",
         "matmul",
-        "ours: a product of eight-bit numbers, scaled back where it is summed",
+        "ours: an 8-bit matrix product with fused dequantization",
     ),
     (
         r"^_convolution_(in_boxes|by_pointers)$",
         "convolution",
-        "ours: a 3×3 convolution of eight-bit floats on the tensor cores",
+        "ours: a 3×3 FP8 convolution on the tensor cores",
     ),
     (r"^_adamw$", "elementwise", "ours: clipping, AdamW and the running average of all weights in one pass"),
-    (r"^_add$", "elementwise", "ours: a residual and a bias added in one go"),
-    (r"^_upsample$", "memory", "ours: a picture twice as wide and high, by repeating pixels"),
+    (r"^_add$", "elementwise", "ours: addition of a residual and a bias"),
+    (r"^_upsample$", "memory", "ours: nearest-neighbor upsampling by 2"),
 ]
 
 _ATTENTION: Final[list[tuple[str, Group, str]]] = [
@@ -61,11 +65,11 @@ _ATTENTION: Final[list[tuple[str, Group, str]]] = [
     (
         r"flash_fwd|flash::|FlashAttn|pytorch_flash",
         "attention",
-        "FlashAttention: no matrix of scores is written",
+        "FlashAttention: no score matrix is written",
     ),
     (r"fmha_cutlassB|AttentionBackwardKernel", "attention", "torch's memory-efficient attention, backward"),
     (r"fmha|AttentionKernel", "attention", "torch's memory-efficient attention (cutlass)"),
-    (r"^_attention$", "attention", "ours: attention of places to each other, written for Hopper"),
+    (r"^_attention$", "attention", "ours: self-attention, written for Hopper"),
     (r"triton_tem_fused.*flex_attention", "attention", "flex attention, compiled by Triton"),
     (r"(?i)softmax", "attention", "a softmax by itself: attention that is not fused"),
 ]
@@ -92,7 +96,7 @@ _CONVOLUTION: Final[list[tuple[str, Group, str]]] = [
     (
         r"nchwToNhwc|nhwcToNchw|nhwcAddPadding|tensorTransform|nchw2nhwc|nhwc2nchw",
         "memory",
-        "cuDNN turns a picture's layout; with channels last there is nothing to turn",
+        "cuDNN converts the memory layout; channels last avoids it",
     ),
 ]
 
@@ -100,7 +104,7 @@ _MATMUL: Final[list[tuple[str, Group, str]]] = [
     (
         r"splitK_?reduce|splitKreduce|SplitK.*reduc",
         "matmul",
-        "adds up the parts of a product that was cut along its inner side",
+        "split-K reduction of a matrix product",
     ),
     (r"triton_tem_fused", "matmul", "a matrix product compiled by Triton"),
     (r"nvjet", "matmul", "a matrix product of cuBLAS, written for Hopper and later"),
@@ -109,8 +113,8 @@ _MATMUL: Final[list[tuple[str, Group, str]]] = [
         "matmul",
         "a matrix product in fp32, without tensor cores",
     ),
-    (r"i8816|i16832|i8i32|i8i8|gemm_s8|_imma|igemm", "matmul", "a matrix product of eight-bit integers"),
-    (r"gemm\w*(e4m3|e5m2|fp8)|qgmma", "matmul", "a matrix product of eight-bit floats"),
+    (r"i8816|i16832|i8i32|i8i8|gemm_s8|_imma|igemm", "matmul", "a matrix product of 8-bit integers"),
+    (r"gemm\w*(e4m3|e5m2|fp8)|qgmma", "matmul", "a matrix product of 8-bit floats"),
     (r"(?i)gemm|wgmma|xmma", "matmul", "a matrix product on the tensor cores (cuBLAS or cutlass)"),
     (r"gemv|dot_kernel|cublas", "matmul", "a product with a vector, or a helper of cuBLAS"),
 ]
@@ -119,56 +123,56 @@ _INDUCTOR: Final[list[tuple[str, Group, str]]] = [
     (
         r"^triton_\w+_fused\w*?(native_group_norm|native_layer_norm|var_mean|rsqrt|group_norm|layer_norm)",
         "normalisation",
-        "normalisation and what stands next to it, fused by torch.compile",
+        "normalization with adjacent operations, fused by torch.compile",
     ),
     (
         r"^triton_(red|per)_fused\w*?(pow\w*_sum|silu_backward\w*_sum|native_batch_norm)",
         "normalisation",
-        "sums for a normalisation or its gradient, fused by torch.compile",
+        "sums for a normalization or its gradient, fused by torch.compile",
     ),
-    (rf"^triton_poi_fused(_({_MOVES_ONLY}))+_\d+", "memory", "numbers moved or cast, by torch.compile"),
+    (rf"^triton_poi_fused(_({_MOVES_ONLY}))+_\d+", "memory", "copies or casts, by torch.compile"),
     (
         r"^triton_(red|per)_",
         "elementwise",
         "sums over a dimension, fused with what comes before (torch.compile)",
     ),
     (r"^triton_for_", "elementwise", "one step over a list of tensors (torch.compile)"),
-    (r"^triton_", "elementwise", "number by number, several operations fused by torch.compile"),
+    (r"^triton_", "elementwise", "elementwise operations fused by torch.compile"),
 ]
 
 _TORCH: Final[list[tuple[str, Group, str]]] = [
     (
         r"(?i)group_?norm|layer_?norm|RowwiseMoments|batch_norm|bn_fw|bn_bw|ComputeFusedParams|rms_?norm",
         "normalisation",
-        "normalisation (torch's own kernels)",
+        "normalization (torch's own kernels)",
     ),
-    (r"FusedAdam|FusedOptimizer|FusedSgd", "elementwise", "the optimizer's step, all tensors in one go"),
-    (r"LpNormFunctor|lpnorm_cleanup", "elementwise", "the length of the gradient"),
+    (r"FusedAdam|FusedOptimizer|FusedSgd", "elementwise", "the optimizer's step over all tensors"),
+    (r"LpNormFunctor|lpnorm_cleanup", "elementwise", "the norm of the gradient"),
     (
         r"multi_tensor_apply",
         "elementwise",
         "one step over a list of tensors: gradient clipping, averages, optimizer",
     ),
-    (r"CatArrayBatchedCopy", "memory", "tensors put together (cat)"),
+    (r"CatArrayBatchedCopy", "memory", "concatenation of tensors (cat)"),
     (
         r"direct_copy_kernel|copy_kernel|bfloat16_copy|float16_copy|float8_copy",
         "memory",
         "a copy: another layout or precision",
     ),
-    (r"FillFunctor|fill_kernel", "memory", "memory set to one value"),
-    (r"(?i)upsample|interpolat", "memory", "a picture made larger or smaller"),
+    (r"FillFunctor|fill_kernel", "memory", "a fill"),
+    (r"(?i)upsample|interpolat", "memory", "resampling of an image"),
     (
         r"(?i)index|gather|scatter|embedding|arange|pad|flip|(?<!un)roll|sort|transpose|triu|tril",
         "memory",
-        "numbers looked up, put elsewhere or counted out",
+        "indexing, scatter or ranges",
     ),
-    (r"distribution|philox|random|normal_and_transform", "elementwise", "random numbers drawn"),
+    (r"distribution|philox|random|normal_and_transform", "elementwise", "random number generation"),
     (r"pool", "elementwise", "pooling"),
     (r"reduce_kernel|ReduceOp|cub::|scan", "elementwise", "sums, means or other reductions"),
     (
         r"elementwise|vectorized|unrolled|pointwise|Functor",
         "elementwise",
-        "number by number (torch's own kernels, not fused)",
+        "elementwise operations (torch's own kernels, not fused)",
     ),
 ]
 

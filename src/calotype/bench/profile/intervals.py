@@ -1,6 +1,6 @@
-"""Stretches of time that may overlap: how much they cover, what lies between them, whose each moment is.
+"""Computes with time intervals that may overlap: coverage, gaps, and the share of each name.
 
-Knows nothing of kernels. All times are in one unit, whichever.
+All times are in the same unit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Interval(NamedTuple):
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same moments as intervals that do not touch each other, in order."""
+    """Merge intervals to disjoint ones, in order."""
     merged: list[Interval] = []
     for one in sorted(intervals):
         if merged and one.start <= merged[-1].end:
@@ -31,7 +31,7 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def gaps(intervals: Iterable[Interval], window: Interval) -> list[Interval]:
-    """The moments of the window that no interval covers."""
+    """Return the parts of the window that no interval covers."""
     free, reached = [], window.start
     for one in union(intervals):
         if reached < one.start:
@@ -43,13 +43,13 @@ def gaps(intervals: Iterable[Interval], window: Interval) -> list[Interval]:
 
 
 def clipped(one: Interval, window: Interval) -> Interval | None:
-    """The part of an interval inside a window; None if there is none."""
+    """Clip an interval to a window; None if they are disjoint."""
     start, end = max(one.start, window.start), min(one.end, window.end)
     return Interval(start, end) if start < end else None
 
 
 def common(some: Iterable[Interval], others: Iterable[Interval]) -> float:
-    """How long both cover the same moments."""
+    """Return the length of the overlap."""
     pairs = _meeting(union(some), union(others))
     return sum(min(one.end, other.end) - max(one.start, other.start) for one, other in pairs)
 
@@ -66,9 +66,9 @@ def _meeting(some: Sequence[Interval], others: Sequence[Interval]) -> Iterable[t
 
 
 def shared_out(events: Sequence[tuple[str, Interval]]) -> dict[str, float]:
-    """Each name's part of the covered time: a moment that several events share is split evenly among them.
+    """Return each name's part of the covered time; concurrent events share their time evenly.
 
-    So the parts add up to what the events cover together, however many run at once.
+    The parts therefore add up to the covered time.
     """
     lasting = [(index, one) for index, (_, one) in enumerate(events) if one.length > 0]
     edges = sorted(

@@ -1,8 +1,7 @@
-"""Whether the device waits for the host, with the figures that say so and what to do about it.
+"""Determines whether the device waits for the host, with numbers and advice.
 
-A gap counts as waiting when the work that ends it had not been asked for when the gap began: the device had
-nothing in its queue. Gaps between kernels that were queued in time are the device's own. Knows nothing of
-presets and recipes: whoever asks brings the advice along.
+A gap counts as waiting if the work that ends it was launched after the gap began, so that the device's queue
+was empty. Gaps between kernels that were queued in time belong to the device. The caller supplies the advice.
 """
 
 from __future__ import annotations
@@ -15,22 +14,22 @@ from calotype.bench.profile.intervals import Interval, common, gaps, union
 from calotype.spec.records.profile import Verdict, Waiting
 
 DATA = "data"
-"""The stage that fetches the next batch."""
+"""Name of the stage that fetches the next batch."""
 TOO_LONG = 0.15
-"""Share of the time from which waiting is worth an answer."""
+"""Minimum share of waiting time for a verdict other than device-bound."""
 _US = 1e-6
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What to do, by what the device waits for."""
+    """Advice by the cause of waiting."""
 
     for_host: Sequence[str] = ()
     for_data: Sequence[str] = ()
 
 
 def launch_bound_time(trace: Trace, advice: Advice, unprofiled_s: float | None = None) -> Waiting:
-    """Look at a trace; `unprofiled_s` is what the same work takes when nobody looks."""
+    """Evaluate a trace; `unprofiled_s` is the time of the same work without the profiler."""
     work = [when for _, when in trace.pieces]
     idle = gaps(work, trace.window)
     busy_s = sum(one.length for one in union(work)) * _US
@@ -45,7 +44,7 @@ def launch_bound_time(trace: Trace, advice: Advice, unprofiled_s: float | None =
         waiting_for_data_s=0,
         launches=len(calls),
         launch_s=sum(call.when.length for call in calls) * _US,
-        message=f"all ran on the processor: operations {busy_s:.3f} s, Python between them {idle_s:.3f} s",
+        message=f"everything ran on the CPU: operations {busy_s:.3f} s, Python between them {idle_s:.3f} s",
         advice=[],
     )
     if not trace.has_device:
@@ -56,13 +55,13 @@ def launch_bound_time(trace: Trace, advice: Advice, unprofiled_s: float | None =
 
 
 def _unasked(trace: Trace, idle: Sequence[Interval]) -> list[Interval]:
-    """The gaps that began before the work that ends them had been asked for."""
+    """Return the gaps that began before the launch of the work that ends them."""
     first: dict[float, float] = {}
     for event in trace.device:
         call = trace.calls.get(event.correlation) if event.correlation is not None else None
         asked = call.when.start if call else event.when.start
         first[event.when.start] = min(asked, first.get(event.when.start, asked))
-    # The last gap ends with the window: by then the host was doing something else.
+    # The last gap ends with the window, when the host no longer launches work.
     return [gap for gap in idle if first.get(gap.end, gap.end) > gap.start]
 
 
@@ -72,7 +71,7 @@ def _judged(
     whole_s = found.busy_s + found.idle_s
     lasting_s = waiting_s
     if unprofiled_s is not None:
-        # Under the profiler every launch takes longer: what nobody waits for otherwise does not count.
+        # Launches are slower under the profiler, so waiting that it causes does not count.
         whole_s = max(unprofiled_s, found.busy_s)
         lasting_s = min(waiting_s, whole_s - found.busy_s)
     verdict: Verdict = "device-bound"
@@ -81,7 +80,7 @@ def _judged(
     reasons = {"host-bound": advice.for_host, "data-bound": advice.for_data}.get(verdict, ())
     each_us = found.launch_s / found.launches / _US if found.launches else 0.0
     figures = (
-        f"the device worked {found.busy_s * 1e3:.1f} ms of {whole_s * 1e3:.1f} ms and waited for the host "
+        f"the device was busy {found.busy_s * 1e3:.1f} ms of {whole_s * 1e3:.1f} ms and waited for the host "
         f"{lasting_s * 1e3:.1f} ms ({lasting_s / whole_s:.0%}); the host spent {found.launch_s * 1e3:.1f} ms "
         f"in {found.launches} launches of {each_us:.1f} µs"
     )

@@ -1,4 +1,4 @@
-"""Looks into a trace that was made elsewhere, such as one of a training run with `profile.enabled=true`."""
+"""Evaluates an existing trace, such as that of a training run with `profile.enabled=true`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from calotype.spec.records.profile import ProfileRecord
 
 _ADVICE = Advice(
     for_host=("launch less often: CUDA graphs, fused kernels, or more work in each launch (a larger batch)",),
-    for_data=("more workers for the data, or data that needs less work",),
+    for_data=("more data loading workers, or data that needs less preprocessing",),
 )
 
 
 def profile_trace(trace: Path, command: str) -> ProfileRecord:
-    """What a trace amounts to, without anything known of the job."""
+    """Evaluate a trace without knowledge of its job."""
     return analyze(
         ProfiledRun(
             trace=trace,

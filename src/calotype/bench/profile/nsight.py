@@ -1,4 +1,4 @@
-"""The command lines that look at the same job with NVIDIA's programs. Runs none of them."""
+"""Builds the command lines that profile the same job with NVIDIA's tools."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from calotype.spec.records.profile import NsightCommand
 
 
 def nsight_commands(command: str, out: Path, stage: str) -> list[NsightCommand]:
-    """What to type; `command` is ours, and `stage` the one whose kernels are worth a closer look."""
+    """Return the commands; `command` is ours, and `stage` the stage to examine with Nsight Compute."""
     ours = [*shlex.split(command), "--out", str(out), "--marks-only"]
     nsys = [
         *("nsys", "profile", "--trace=cuda,nvtx,cublas,cudnn", "--cuda-graph-trace=node"),

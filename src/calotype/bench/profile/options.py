@@ -1,4 +1,4 @@
-"""What to look into, beside the job itself, and what of it is refused. Knows nothing of torch."""
+"""The options of a profile and their validation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from calotype.core.errors import Problem, RequestError
 
 TRACE, RECORD, SUMMARY = "trace.json.gz", "profile.json", "profile.md"
 MAX_STEPS = 50
-"""More show nothing new, and every one of them adds tens of thousands of events to the trace."""
+"""Maximum number of steps: each adds tens of thousands of events to the trace and little information."""
 
 
 @dataclass(frozen=True)
@@ -17,14 +17,14 @@ class ProfilePlan:
     """How a profile is taken and where it goes."""
 
     command: str
-    """As a person would type it again, without the folder."""
+    """The command line that repeats the profile, without the folder."""
     out: Path
     steps: int
-    """Sampling steps of the picture, or training steps."""
+    """Sampling steps of the image, or training steps."""
     warmup: int
-    """Whole pictures, or training steps, before anybody looks."""
+    """Whole images, or training steps, before profiling starts."""
     marks_only: bool = False
-    """Another profiler looks; only mark what it should see."""
+    """Another profiler records; only mark the window and the stages."""
 
     def __post_init__(self) -> None:
         problems = []

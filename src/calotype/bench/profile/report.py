@@ -1,4 +1,4 @@
-"""A profile as rows and as Markdown, and its files. Knows nothing of terminals."""
+"""Formats a profile as rows and as Markdown, and writes its files."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ Rows = Sequence[Mapping[str, str]]
 
 
 def headline(record: ProfileRecord) -> list[str]:
-    """What was looked into, in a few lines."""
-    whose = "kernels of the device" if record.clock == "device" else "operations of the processor"
-    lines = [f"{record.job} on {record.device}: {record.window_s * 1e3:.1f} ms by the {whose}"]
+    """Summarize the profile in a few lines."""
+    whose = "device kernels" if record.clock == "device" else "CPU operations"
+    lines = [f"{record.job} on {record.device}: {record.window_s * 1e3:.1f} ms of {whose}"]
     if record.unprofiled_s:
         slower = record.window_s / record.unprofiled_s
         lines.append(
-            f"without the profiler {record.unprofiled_s * 1e3:.1f} ms: looking takes {slower:.2f}× as long, "
-            f"which shows in the gaps"
+            f"{record.unprofiled_s * 1e3:.1f} ms without the profiler, which takes {slower:.2f}× as long "
+            f"and widens the gaps"
         )
     return lines
 
 
 def group_rows(record: ProfileRecord) -> Rows:
-    """The window by group."""
+    """Return the rows of kernel groups."""
     return [
         {
             "group": one.group,
@@ -40,7 +40,7 @@ def group_rows(record: ProfileRecord) -> Rows:
 
 
 def kernel_rows(record: ProfileRecord, top: int) -> Rows:
-    """The longest kernels or operations."""
+    """Return the rows of the longest kernels or operations."""
     return [
         {
             "share": f"{one.share:.1%}",
@@ -56,7 +56,7 @@ def kernel_rows(record: ProfileRecord, top: int) -> Rows:
 
 
 def stage_rows(record: ProfileRecord) -> Rows:
-    """The job's stages."""
+    """Return the rows of the job's stages."""
     return [
         {
             "stage": one.name,
@@ -69,13 +69,13 @@ def stage_rows(record: ProfileRecord) -> Rows:
 
 
 def page(record: ProfileRecord, top: int) -> str:
-    """The profile as Markdown."""
+    """Format the profile as Markdown."""
     parts = ["# Profile", f"`{record.command}`", *headline(record), markdown(group_rows(record))]
     parts += [record.waiting.message, *(f"- {advice}" for advice in record.waiting.advice)]
     if record.stages:
         parts += ["## Stages", markdown(stage_rows(record))]
     parts += ["## Longest", markdown(kernel_rows(record, top))]
-    parts += ["## Looking deeper", f"`{record.trace}` opens in https://ui.perfetto.dev or chrome://tracing."]
+    parts += ["## More detail", f"`{record.trace}` opens in https://ui.perfetto.dev or chrome://tracing."]
     for one in record.nsight:
         missing = "" if one.installed else " (not installed here)"
         parts.append(f"`{one.program}`{missing}: {one.shows}.\n\n```\n{one.command}\n```")
@@ -83,7 +83,7 @@ def page(record: ProfileRecord, top: int) -> str:
 
 
 def write(record: ProfileRecord, out: Path, top: int) -> None:
-    """The record and its page; the trace is there already."""
+    """Write the record and its Markdown beside the existing trace."""
     with atomic_write(out / RECORD, "w") as file:
         file.write(record.model_dump_json(indent=1) + "\n")
     with atomic_write(out / SUMMARY, "w") as file:

@@ -1,4 +1,4 @@
-"""What a trace amounts to: time by group, by kernel and by stage. Knows nothing of why."""
+"""Summarizes a trace: time by group, by kernel and by stage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _US = 1e-6
 
 
 def kernels_of(trace: Trace) -> list[KernelTime]:
-    """Every name, the one with the most time first."""
+    """Return the time of every name, the longest first."""
     kind_of = device_kind if trace.has_device else host_kind
     parts = shared_out(trace.pieces)
     counts = Counter(event.name for event in (trace.device if trace.has_device else trace.operations))
@@ -37,7 +37,7 @@ def kernels_of(trace: Trace) -> list[KernelTime]:
 
 
 def groups_of(trace: Trace, kernels: Iterable[KernelTime]) -> list[GroupTime]:
-    """The window by group, gaps included: all of it."""
+    """Return the time of the whole window by group, including gaps."""
     seconds: dict[str, float] = defaultdict(float)
     counts: Counter[str] = Counter()
     for kernel in kernels:
@@ -77,7 +77,7 @@ def stages_of(trace: Trace, names: Iterable[str]) -> list[StageTime]:
 
 
 def _covered(started: Sequence[tuple[float, Interval]], runs: Iterable[Interval]) -> float:
-    """How long the device was at work on what was started during the runs."""
+    """Return the device time of the work launched during the runs."""
     work: list[Interval] = []
     for run in runs:
         first, last = (bisect_left(started, moment, key=itemgetter(0)) for moment in run)

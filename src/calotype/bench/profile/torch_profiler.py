@@ -1,4 +1,4 @@
-"""Runs something under torch's profiler, or with marks alone for NVIDIA's. Knows nothing of what it runs."""
+"""Runs a job under torch's profiler, or with marks only for NVIDIA's tools."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Job = Callable[[], object]
 
 
 def wall_s(job: Job, device: torch.device) -> float:
-    """Seconds from an idle device to an idle device."""
+    """Return the seconds from an idle device to an idle device."""
     _settle(device)
     started = time.perf_counter()
     job()
@@ -31,12 +31,12 @@ def wall_s(job: Job, device: torch.device) -> float:
 
 
 def record(job: Job, device: torch.device, trace: Path) -> None:
-    """Run under torch's profiler and write what it saw."""
-    # It would tell the terminal when it starts and stops.
+    """Run under torch's profiler and write the trace."""
+    # Kineto would print to the terminal when it starts and stops.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
     if device.type == "cuda":
-        # The first profile of a process sets up the driver's side, which would stand in ours as gaps.
+        # The first profile of a process initializes the driver, which would appear as gaps in ours.
         with profile(activities=kinds):
             _settle(device)
     _settle(device)
@@ -46,13 +46,13 @@ def record(job: Job, device: torch.device, trace: Path) -> None:
     with TemporaryDirectory() as folder:
         plain = Path(folder) / "trace.json"
         seen.export_chrome_trace(str(plain))
-        # Torch would pack it line by line, which takes longer than most jobs.
+        # Torch would compress it line by line, which takes longer than most jobs.
         with plain.open("rb") as source, atomic_write(trace) as file, gzip.open(file, "wb", 5) as packed:
             shutil.copyfileobj(source, packed, 2**20)
 
 
 def mark(job: Job, device: torch.device) -> None:
-    """Run between the marks that `--capture-range=cudaProfilerApi` waits for; nothing is recorded here."""
+    """Run between the marks that `--capture-range=cudaProfilerApi` waits for, without recording."""
     _settle(device)
     with _capturing(device), stage(WINDOW):
         job()

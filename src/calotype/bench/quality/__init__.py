@@ -1,7 +1,7 @@
-"""How good a model's emoji are, told by a recogniser that learned the real artwork.
+"""Measures the quality of a model's emoji with a classifier trained on the real artwork.
 
-Reading order: `artwork` (the real pictures) and `twins` (which nobody could tell apart); `network`, `faults`,
-`learning`, `recogniser` (who judges); `colours`, `judge` (what is said of a picture); `exam`, `schooling`
-(how the judge is made and tested); `asking`, `making`, `measures` (a model's pictures and their numbers);
-`sheets`, `report` (what is shown of them); then `quality`, which does it all.
+Reading order: `dataset` (the real images) and `duplicates` (identical ones); `classifier_model`,
+`augmentations`, `classifier_train`, `classifier`; `background_check` and `score` (scores of an image);
+`classifier_eval` and `classifier_build`; `prompts`, `generate` and `image_metrics` (a model's images and
+their metrics); `contact_sheets` and `report` (output); then `run`, which does it all.
 """

@@ -1,6 +1,6 @@
-"""What a model gets slightly wrong, put into real pictures: shifts, bends, blur, noise, colours a little off.
+"""Augments real images with small errors of models: shifts, bends, blur, noise, color changes.
 
-A recogniser that learned with them forgives them. Pictures go from −1 to 1. Knows nothing of emoji.
+They make the classifier tolerant of such errors. Image values range from −1 to 1.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from torch import Tensor
 from torch.nn.functional import affine_grid, conv2d, grid_sample, interpolate, pad
 
 _BENDS = 4
-"""Places along a side that are moved on their own."""
+"""Control points per side that move independently."""
 
 
 @dataclass(frozen=True)
 class Amount:
-    """The most of each fault; every picture gets a share of its own from none to all."""
+    """The maximum of each augmentation; every image gets a random share of it."""
 
     scale: float = 0.08
     turn: float = 0.08
     """Radians."""
     shift: float = 0.07
-    """Of half the picture."""
+    """As a share of half the image."""
     bend: float = 0.03
     """The same."""
     blur: float = 1.0
@@ -35,11 +35,11 @@ class Amount:
 
 USUAL = Amount()
 SLIGHT = Amount(scale=0.04, turn=0.04, shift=0.04, bend=0.015, blur=0.7, noise=0.06, gain=0.05, offset=0.04)
-"""What the recogniser's figures call degraded."""
+"""The strength that the evaluation calls degraded."""
 
 
 def augment(pictures: Tensor, amount: Amount, generator: torch.Generator) -> Tensor:
-    """The pictures with faults drawn for each."""
+    """Augment each image with random strength."""
     draw = _Draw(len(pictures), generator)
     moved = _moved(pictures, amount, draw)
     blurred = _blurred(moved)
@@ -51,7 +51,7 @@ def augment(pictures: Tensor, amount: Amount, generator: torch.Generator) -> Ten
 
 
 class _Draw:
-    """Random numbers for a batch, the same for the same generator's state."""
+    """Random numbers for a batch, determined by the generator's state."""
 
     def __init__(self, count: int, generator: torch.Generator) -> None:
         self._count, self._generator = count, generator
@@ -72,7 +72,7 @@ def _moved(pictures: Tensor, amount: Amount, draw: _Draw) -> Tensor:
     grid = affine_grid(torch.cat([rows, amount.shift * shift], 2), list(pictures.shape), align_corners=False)
     coarse = amount.bend * draw.uniform(2, _BENDS, _BENDS)
     bend = interpolate(coarse, pictures.shape[-2:], mode="bicubic", align_corners=False)
-    # What comes in from beyond the edge is the background, which the edge shows.
+    # Pixels from beyond the border repeat the border, which shows the background.
     where = grid + bend.permute(0, 2, 3, 1)
     return grid_sample(pictures, where, padding_mode="border", align_corners=False)
 

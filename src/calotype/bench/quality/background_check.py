@@ -1,4 +1,4 @@
-"""Reads a picture's background off its border. Uses no network, so it can be checked by hand."""
+"""Determines an image's background color from its border, without a neural network."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from torch import Tensor
 from calotype.datasets.emoji.backgrounds import BACKGROUNDS
 
 BORDER = 32
-"""The border is one part in so many of a side wide."""
+"""The border's width is the side divided by this."""
 TOLERANCE = 30
-"""Steps of 1/255 that any channel may be off; no two colours of the set are within twice that."""
+"""Tolerance per channel in steps of 1/255; any two colors of the set differ by more than twice that."""
 MIN_UNIFORM = 0.75
-"""Share of the border that must have its colour."""
+"""Minimum share of the border with the color."""
 
 
 def background_of(picture: Tensor) -> str | None:
-    """The border's colour in a (3, height, width) uint8 picture; None if it has none of the set's."""
+    """Return the border color of a (3, height, width) uint8 image; None if it is not in the set."""
     border = _border(picture).int()
     middle = border.median(dim=1, keepdim=True).values
     uniform = ((border - middle).abs().amax(0) <= TOLERANCE).float().mean()
@@ -26,7 +26,7 @@ def background_of(picture: Tensor) -> str | None:
 
 
 def _border(picture: Tensor) -> Tensor:
-    """Its pixels, one per column."""
+    """Return the border's pixels, one per column."""
     wide = max(1, picture.shape[-1] // BORDER)
     sides = (
         picture[:, :wide],

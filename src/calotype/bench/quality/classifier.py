@@ -1,6 +1,6 @@
-"""A recogniser: a network that learned the artwork, and the names of its answers, in and out of files.
+"""The emoji classifier: a network trained on the artwork with the names of its classes, and its files.
 
-Beside WEIGHTS.safetensors lies WEIGHTS.json with its record. Judges nothing: it says what it sees.
+The record WEIGHTS.json lies beside WEIGHTS.safetensors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _AT_A_TIME = 256
 
 @dataclass(frozen=True)
 class ClassifierOutput:
-    """What it sees in each picture."""
+    """The classifier's output for each image."""
 
     emoji: Tensor
     """Probabilities, one column per emoji."""
@@ -38,7 +38,7 @@ class ClassifierOutput:
 
 
 class Classifier:
-    """Answers which emoji and which style a picture shows."""
+    """Classifies the emoji and the style of an image."""
 
     def __init__(self, network: ClassifierNet, record: RecogniserRecord, device: torch.device) -> None:
         self.record = record
@@ -49,12 +49,12 @@ class Classifier:
         self._numbers = {base: number for number, base in enumerate(self.emoji)}
 
     def number_of(self, base: str) -> int:
-        """The column that stands for an emoji."""
+        """Return the column of an emoji."""
         return self._numbers[self._leaders.get(base, base)]
 
     @torch.inference_mode()
     def classify(self, pixels: Tensor) -> ClassifierOutput:
-        """At pictures of any size as (number, 3, height, width) in uint8."""
+        """Classify images of any size as (number, 3, height, width) in uint8."""
         emoji, style = [], []
         for some in pixels.split(_AT_A_TIME):
             of_emoji, of_style = self._network(self._small(some))
@@ -64,10 +64,10 @@ class Classifier:
 
     @torch.inference_mode()
     def feature_distances(self, one: Tensor, other: Tensor) -> Tensor:
-        """How differently it sees two pictures of any size, (number, layers): 0 is the same, 2 the most.
+        """Return the feature distances of image pairs of any size, (number, layers), from 0 (equal) to 2.
 
-        The form of LPIPS (Zhang et al. 2018) without its learned weights: at every place of a layer the
-        squared distance of the two features scaled to length 1, the mean over places.
+        It has the form of LPIPS (Zhang et al. 2018) without its learned weights: the squared distance of the
+        two features scaled to length 1, averaged over the positions of a layer.
         """
         pairs = zip(one.split(_AT_A_TIME), other.split(_AT_A_TIME), strict=True)
         return torch.cat([self._distances(a, b).cpu() for a, b in pairs])
@@ -81,18 +81,18 @@ class Classifier:
         return interpolate(as_floats(pixels.to(self._device)), (SIDE, SIDE), mode="area")
 
     def check_made_for(self, data: EmojiSet) -> None:
-        """Refuse to judge artwork that it did not learn."""
+        """Raise an error for artwork that the classifier was not trained on."""
         if self.record.artwork_sha256 != data.artwork_sha256:
             ours, theirs = self.record.artwork_sha256[:12], data.artwork_sha256[:12]
             rule = (
-                f"learned artwork {ours}…, and {data.folder} holds artwork {theirs}…; "
+                f"was trained on artwork {ours}…, but {data.folder} contains artwork {theirs}…; "
                 f"train one for it with `calotype bench recogniser {data.folder} OUT.safetensors`"
             )
             raise RequestError([Problem("recogniser", rule)])
 
 
 def shipped() -> Path:
-    """The weights that come with the package."""
+    """Return the path of the shipped weights."""
     return Path(str(files("calotype.resources.assets"))) / "emoji_recogniser" / "recogniser.safetensors"
 
 
@@ -109,19 +109,21 @@ def write_weights(path: Path, network: ClassifierNet) -> str:
 
 
 def write_record(path: Path, record: RecogniserRecord) -> None:
-    """Beside the weights at `path`."""
+    """Return the path of the record of the weights at `path`."""
     with atomic_write(path.with_suffix(".json"), "w") as file:
         file.write(record.model_dump_json(indent=1) + "\n")
 
 
 def read_classifier(path: Path, device: torch.device) -> Classifier:
-    """The recogniser whose weights are at `path`."""
+    """Load the classifier with the weights at `path`."""
     beside = path.with_suffix(".json")
     with open_safetensors(path) as file:
         try:
             record = RecogniserRecord.model_validate_json(read_text_file(beside))
         except ValidationError as error:
-            rule = f"is no recogniser's record: {error.errors()[0]['loc']}: {error.errors()[0]['msg']}"
+            rule = (
+                f"is not the record of a recogniser: {error.errors()[0]['loc']}: {error.errors()[0]['msg']}"
+            )
             raise ModelFileError(beside, rule) from None
         if file.sha256() != record.weights_sha256:
             raise ModelFileError(path, f"is not the file that {beside.name} describes; train both again")

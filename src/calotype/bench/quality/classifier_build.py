@@ -1,4 +1,4 @@
-"""Makes a recogniser for a set: taught with its training part, examined on its held-out part."""
+"""Trains a classifier on the training part of a dataset and evaluates it on the held-out part."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SUFFIX = ".safetensors"
 
 @dataclass(frozen=True)
 class ClassifierTraining:
-    """Where and how a recogniser is made."""
+    """How a classifier is trained, and its output path."""
 
     destination: Path
     command: str
@@ -46,12 +46,12 @@ def train_classifier(
     progress: Progress | None = None,
     cancel: CancelToken | None = None,
 ) -> Classifier:
-    """A new recogniser, as its files give it."""
+    """Train a classifier and return it as loaded from its files."""
     progress = progress or Silent()
     train, held_out = data.read("train"), data.read("heldout")
     shown = [*train.shown, *held_out.shown]
     leaders = merge_identical(shown)
-    # Of all variants the shortest name.
+    # The shortest name of all variants.
     names = {
         one.base: one.name for one in sorted(shown, key=lambda one: (len(one.name), one.name), reverse=True)
     }
@@ -64,7 +64,7 @@ def train_classifier(
     fit_classifier(
         answers, network, how.lesson, device=how.device, dtype=how.dtype, progress=progress, cancel=cancel
     )
-    # As its file will give it.
+    # Rounded as in its file.
     network.half().float()
     record = RecogniserRecord(
         weights_sha256="",

@@ -1,4 +1,4 @@
-"""How far a recogniser can be trusted: its own mistakes on real held-out pictures, whole and spoiled."""
+"""Evaluates the classifier on real held-out images, unchanged and degraded."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def evaluate_classifier(
     progress: Progress | None = None,
     cancel: CancelToken | None = None,
 ) -> tuple[dict[str, Accuracy], list[Confusion]]:
-    """Figures on pictures as they are, slightly degraded, strongly compressed, and with their parts mixed up.
+    """Return the accuracy on images: unchanged, degraded, strongly compressed, and with shuffled tiles.
 
-    It learned with the second kind of spoiling alone. The last is no picture of the emoji any more: a high
-    figure there would mean that it believes anything.
+    Training used only the slight degradation. Shuffled images no longer show the emoji: a high accuracy there
+    would mean that the classifier accepts anything.
     """
     progress, cancel = progress or Silent(), cancel or CancelToken()
     draws = torch.Generator().manual_seed(_SEED)
@@ -77,7 +77,7 @@ def _through_jpeg(image: Image.Image) -> Tensor:
 
 
 def _scrambled(pixels: Tensor, draws: torch.Generator) -> Tensor:
-    """The tiles of each picture in another order."""
+    """Shuffle the tiles of each image."""
     count, channels, side = pixels.shape[:3]
     tile = side // _TILES
     tiles = pixels.unfold(2, tile, tile).unfold(3, tile, tile).reshape(count, channels, _TILES**2, tile, tile)

@@ -1,4 +1,4 @@
-"""The recogniser's network: a few convolutions with two answers, emoji and style. Knows no names."""
+"""The classifier's network: a few convolutions with two heads, emoji and style."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from torch import Tensor, nn
 from torch.nn.functional import pixel_unshuffle, relu
 
 SIDE = 64
-"""Pixels of the pictures it looks at."""
+"""Input size in pixels."""
 WIDTHS = (24, 48, 96, 192)
 EMBEDDING = 160
 
 
 class ClassifierNet(nn.Module):
-    """Pictures from −1 to 1 to scores."""
+    """Maps images from −1 to 1 to scores."""
 
     def __init__(self, num_emoji: int, num_styles: int) -> None:
         super().__init__()
@@ -22,19 +22,19 @@ class ClassifierNet(nn.Module):
             nn.Conv2d(12, WIDTHS[0], 3, padding=1, bias=False), nn.BatchNorm2d(WIDTHS[0])
         )
         self.blocks = nn.Sequential(*(_DownsampleBlock(before, after) for before, after in pairwise(WIDTHS)))
-        # Not averaged over places: where a clock's hand points is what tells the hour.
+        # No global pooling: emoji such as clock faces differ by position only.
         self.embedding = nn.Linear(WIDTHS[-1] * (SIDE // 16) ** 2, EMBEDDING, bias=False)
         self.norm = nn.BatchNorm1d(EMBEDDING)
         self.emoji = nn.Linear(EMBEDDING, num_emoji)
         self.style = nn.Linear(EMBEDDING, num_styles)
 
     def forward(self, pictures: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores of the emoji and of the styles."""
+        """Return the scores of the emoji and of the styles."""
         seen = self.norm(self._seen(pictures))
         return self.emoji(seen), self.style(seen)
 
     def features(self, pictures: Tensor) -> list[Tensor]:
-        """What its layers see, the earliest first, as (number, channels, height, width)."""
+        """Return the features of the layers, the first one first, as (number, channels, height, width)."""
         # Half as many places with four times the channels: the first layer is the dearest otherwise.
         seen = [relu(self.stem(pixel_unshuffle(pictures, 2)))]
         for block in self.blocks:
@@ -46,7 +46,7 @@ class ClassifierNet(nn.Module):
 
 
 class _DownsampleBlock(nn.Module):
-    """Two convolutions beside a shortcut; half the places, more channels."""
+    """Two convolutions with a shortcut; half the resolution, more channels."""
 
     def __init__(self, before: int, after: int) -> None:
         super().__init__()

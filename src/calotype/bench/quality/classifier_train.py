@@ -1,4 +1,4 @@
-"""Teaches the recogniser the real artwork. On the same machine, the same seed gives the same weights."""
+"""Trains the classifier on the real artwork; a seed reproduces the weights on the same machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STYLE_SHARE = 0.2
 
 @dataclass(frozen=True)
 class TrainingBatch:
-    """How long and in what portions it learns."""
+    """Duration and batch size of training."""
 
     epochs: int = 8
     batch_size: int = 128
@@ -31,7 +31,7 @@ class TrainingBatch:
 
 @dataclass(frozen=True)
 class Answers:
-    """The pictures to learn from, (number, 3, side, side) as uint8, and what each is."""
+    """The training images, (number, 3, side, side) as uint8, with their labels."""
 
     pixels: Tensor
     emoji: Tensor
@@ -48,7 +48,7 @@ def fit_classifier(
     progress: Progress | None = None,
     cancel: CancelToken | None = None,
 ) -> None:
-    """Train `network` in place; it ends on `device`, ready to be asked."""
+    """Train `network` in place; it ends on `device` in evaluation mode."""
     progress, cancel = progress or Silent(), cancel or CancelToken()
     network.to(device).train()
     optimizer = torch.optim.AdamW(network.parameters(), weight_decay=_DECAY)
@@ -70,7 +70,7 @@ def fit_classifier(
             loss.backward()
             optimizer.step()
             rate.step()
-            progress.describe(f"learning, loss {loss.item():.3f}")
+            progress.describe(f"training, loss {loss.item():.3f}")
             progress.advance()
     network.eval().requires_grad_(False)
 
@@ -94,7 +94,7 @@ def _batches_in(count: int, batch_size: int) -> int:
 
 
 def _order(count: int, lesson: TrainingBatch) -> Iterator[Tensor]:
-    """Every epoch in an order of its own; what does not fill a batch waits for the next."""
+    """Shuffle every epoch; an incomplete batch continues in the next epoch."""
     shuffle = torch.Generator().manual_seed(lesson.seed)
     for _ in range(lesson.epochs):
         places = torch.randperm(count, generator=shuffle)

@@ -1,4 +1,4 @@
-"""Contact sheets of what a model made, beside the real pictures of what was asked. Judges nothing."""
+"""Draws contact sheets of generated images beside the real images of their prompts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROWS_OF_RANDOM = 3
 
 @dataclass(frozen=True)
 class Case:
-    """One picture with its question and verdict."""
+    """One image with its prompt and score."""
 
     question: EvalPrompt
     verdict: ImageScore
@@ -32,13 +32,13 @@ class Case:
         judged = (
             names[self.verdict.emoji],
             self.verdict.style,
-            f"on {self.verdict.background or 'no one colour'}",
+            f"on {self.verdict.background or 'no single color'}",
         )
         return f"“{self.question.prompt}” looks like {', '.join(judged)}"
 
 
 def write_sheets(folder: Path, split: str, cases: Sequence[Case], names: Mapping[str, str]) -> list[Path]:
-    """The surest, the least sure and some chosen by lot."""
+    """Draw sheets of the most certain, the least certain and random images."""
     ordered = sorted(cases, key=lambda case: -case.verdict.certainty)
     by_lot = sorted(cases, key=lambda case: stable_hash("sheet", str(case.question.seed)))
     chosen = {
@@ -55,11 +55,11 @@ def write_sheets(folder: Path, split: str, cases: Sequence[Case], names: Mapping
 
 
 def write_restored(path: Path, originals: Tensor, back: Tensor, near: Sequence[float]) -> None:
-    """Real pictures above what the autoencoder makes of them."""
+    """Draw real images above their reconstructions by the autoencoder."""
     shown = list(range(min(ACROSS, len(originals))))
     rows = [[_image(pictures[number]) for number in shown] for pictures in (originals, back)]
     across = Axis("PSNR", tuple(f"{near[number]:.1f} dB" for number in shown))
-    _write(path, contact_sheet(rows, across, Axis("", ("real", "restored")), "held-out pictures"))
+    _write(path, contact_sheet(rows, across, Axis("", ("real", "restored")), "held-out images"))
 
 
 def _sheet(cases: Sequence[Case], names: Mapping[str, str]) -> Image.Image:

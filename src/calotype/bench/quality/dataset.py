@@ -1,4 +1,4 @@
-"""The real pictures: a set that `calotype data emoji` built, with what each picture shows. Judges nothing."""
+"""Reads the real images: a dataset built by `calotype data emoji`, with the label of each image."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from calotype.datasets.emoji.render import ENCODING
 from calotype.models.json_file import read_json
 
 _DECIDES_ARTWORK = ("format", "packages", "backgrounds")
-"""What a recogniser depends on; how many pictures were made of it, and how they were packed, it does not."""
+"""Settings that a classifier depends on, unlike the number of images and their packing."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What one picture of the set shows."""
+    """The label of one image."""
 
     base: str
     """The emoji without skin tone and gender."""
@@ -37,12 +37,12 @@ class Shown:
     background: str
     captions: tuple[str, ...]
     fingerprint: bytes
-    """Of the file: two pictures with the same one are the same picture."""
+    """Hash of the file; images with equal hashes are identical."""
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """Part of a set, in the order it lies on disk; decoded when asked for, since all at once are 3 GB."""
+    """Part of a dataset in disk order; images are decoded on demand, because all of them take 3 GB."""
 
     shown: Sequence[Shown]
     files: Sequence[bytes]
@@ -53,7 +53,7 @@ class Pictures:
     def pixels(
         self, side: int, which: Sequence[int] | None = None, progress: Progress | None = None
     ) -> Tensor:
-        """All pictures, or those at `which`, as (number, 3, side, side) in uint8."""
+        """Decode all images, or those at `which`, as (number, 3, side, side) in uint8."""
         chosen = range(len(self)) if which is None else which
         progress = progress or Silent()
         progress.start("decoding", len(chosen))
@@ -65,7 +65,7 @@ class Pictures:
 
 
 class EmojiSet:
-    """A built set; refused if it is none or was changed."""
+    """Open a built dataset; raise an error if it is invalid or was changed."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -82,12 +82,12 @@ class EmojiSet:
 
     @property
     def sha256(self) -> str:
-        """Of all shards."""
+        """Hash of all shards."""
         return str(self._record["sha256"])
 
     @property
     def artwork_sha256(self) -> str:
-        """Of what decides how emoji look in it."""
+        """Hash of the settings that determine how the emoji look."""
         parts = {key: self._record[key] for key in _DECIDES_ARTWORK}
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -96,7 +96,7 @@ class EmojiSet:
         return int(self._record["picture"]["side"])
 
     def read(self, split: str) -> Pictures:
-        """All pictures of `train` or `heldout`."""
+        """Read the images of `train` or `heldout`."""
         shown, files = [], []
         for about, file in self._samples(split):
             shown.append(_described(about, file))
@@ -130,7 +130,7 @@ class EmojiSet:
 
 
 def scaled(image: Image.Image, side: int) -> Tensor:
-    """A picture as (3, side, side), uint8, each pixel the mean of those it stands for."""
+    """Downscale an image to (3, side, side) in uint8 by averaging pixels."""
     small = image.convert("RGB")
     if small.size != (side, side):
         small = small.resize((side, side), Image.Resampling.BOX)

@@ -1,4 +1,4 @@
-"""Which emoji nobody could tell apart, because a style draws them alike to the pixel. Decodes nothing."""
+"""Finds emoji that are indistinguishable because a style draws them identically."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from calotype.bench.quality.dataset import Shown
 
 
 def merge_identical(shown: Iterable[Shown]) -> dict[str, str]:
-    """For each emoji the one it is judged as: itself, or the first of those it shares a picture with."""
+    """Map each emoji to its class: itself, or the first emoji with an identical image."""
     leader: dict[str, str] = {}
     first_with: dict[bytes, str] = {}
     for one in shown:
@@ -21,7 +21,7 @@ def merge_identical(shown: Iterable[Shown]) -> dict[str, str]:
 
 
 def groups(leaders: Mapping[str, str]) -> list[list[str]]:
-    """The emoji that were merged, each group led by the one all are judged as."""
+    """Return the groups of merged emoji, each with its class first."""
     found: dict[str, list[str]] = defaultdict(list)
     for base, leader in sorted(leaders.items()):
         found[leader].append(base)

@@ -1,4 +1,4 @@
-"""A model's pictures for many prompts, several at once, each from its own seed. Judges none."""
+"""Generates a model's images for many prompts in batches, each image from its own seed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from calotype.spec.generate_request import GenerateRequest
 from calotype.train.tasks.vae_loss import psnr
 
 MAX_AT_ONCE = 64
-"""Pictures at once when nobody said how many: more gains little."""
+"""Default batch size; larger batches gain little."""
 _RESTORED_AT_A_TIME = 16
 
 
 def check_size(engine: Engine, side: int) -> None:
-    """Refuse a model whose own size is not that of the real pictures."""
+    """Raise an error if the model's default size differs from that of the real images."""
     native = engine.model.architecture.native_size
     if native != side:
         name = engine.model.identity.reference
@@ -38,7 +38,10 @@ def generate_images(
     progress: Progress,
     cancel: CancelToken,
 ) -> Tensor:
-    """A picture for each request, (number, 3, height, width) in uint8; only prompts and seeds differ."""
+    """Generate an image for each request, (number, 3, height, width) in uint8.
+
+    Only prompts and seeds differ.
+    """
     first = engine.resolve_defaults(requests[0])
     wanted = min(len(requests), batch_size or MAX_AT_ONCE)
     plan = engine.plan_memory(first.with_changes(count=wanted), batch_size)
@@ -58,7 +61,7 @@ def generate_images(
 
 
 def reconstruct_images(engine: Engine, pixels: Tensor, cancel: CancelToken) -> tuple[Tensor, Tensor]:
-    """Real pictures through the model's autoencoder and back, and how near each came in dB."""
+    """Encode and decode real images with the model's autoencoder; return them with their PSNR in dB."""
     autoencoder, back, near = Vae(engine.model), [], []
     for some in pixels.split(_RESTORED_AT_A_TIME):
         cancel.check()

@@ -1,6 +1,6 @@
-"""Numbers about pictures: edges, likeness to another picture, distance to the nearest of many.
+"""Computes image metrics: edge energy, PSNR, SSIM, distance to the nearest of many images.
 
-Pictures are (number, 3, height, width) in uint8. Knows nothing of who made them.
+Images are (number, 3, height, width) in uint8.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from calotype.spec.records.quality import Comparison, Spread
 from calotype.train.tasks.vae_loss import psnr as psnr_of_floats
 
 COMPARED_SIDE = 32
-"""Pictures are compared with the whole training set at this size."""
+"""Image size for the comparison with the whole training set."""
 NEAR_COPY = 4.0
-"""Steps of 1/255, on average over a picture, under which one is called a copy."""
+"""Mean distance in steps of 1/255 below which an image counts as a copy."""
 _GRAY = (0.299, 0.587, 0.114)
 _WINDOW_SIGMA, _WINDOW_REACH = 1.5, 3.5
 _AT_A_TIME = 8192
 
 
 def sharpness(pixels: Tensor) -> Tensor:
-    """Energy of each picture's edges: the mean square of how brightness differs between neighbours.
+    """Return the edge energy of each image: the mean squared brightness difference of neighboring pixels.
 
-    Squares, because blur leaves the sum of the differences as it is.
+    Squared, because blur does not change the sum of the absolute differences.
     """
     gray = torch.einsum("nchw,c->nhw", pixels.float(), torch.tensor(_GRAY))
     return sum((gray.diff(dim=side).square().mean(dim=(1, 2)) for side in (1, 2)), torch.zeros(len(gray)))
 
 
 def psnr(one: Tensor, other: Tensor) -> Tensor:
-    """Peak signal-to-noise ratio in decibels of each pair."""
+    """Return the peak signal-to-noise ratio of each pair in decibels."""
     return psnr_of_floats(one.float() / 127.5 - 1, other.float() / 127.5 - 1)
 
 
 def ssim(one: Tensor, other: Tensor) -> Tensor:
-    """Structural similarity (Wang et al. 2004) of each pair, the mean over colours and all whole windows."""
+    """Return the structural similarity (Wang et al. 2004) of each pair, averaged over colors and windows."""
     return torch.tensor([_ssim(a.numpy(), b.numpy()) for a, b in zip(one, other, strict=True)])
 
 
@@ -59,26 +59,26 @@ def _ssim(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def small(pixels: Tensor) -> Tensor:
-    """At the size in which pictures are compared with many."""
+    """Downscale images to the size for the comparison with many."""
     side = (COMPARED_SIDE, COMPARED_SIDE)
     return interpolate(pixels.float(), side, mode="area").round().to(torch.uint8)
 
 
 def nearest(pictures: Tensor, many: Tensor) -> tuple[Tensor, Tensor]:
-    """For each small picture the root mean square distance to the nearest of `many`, and which that is."""
+    """Return the RMS distance of each small image to the nearest of `many`, and its index."""
     queries = _flat(pictures)
     best, which = torch.full((len(queries),), torch.inf), torch.zeros(len(queries), dtype=torch.long)
     for start in range(0, len(many), _AT_A_TIME):
         found, place = torch.cdist(queries, _flat(many[start : start + _AT_A_TIME])).min(dim=1)
         nearer = found < best
         best, which = torch.where(nearer, found, best), torch.where(nearer, place + start, which)
-    # Products of large numbers were good enough to choose by, not to tell the distance by.
+    # The matrix products are precise enough to find the nearest, but not for its distance.
     exact = (queries - _flat(many[which])).square().mean(dim=1).sqrt()
     return exact, which
 
 
 def spread(values: Tensor) -> Spread:
-    """Mean and percentiles."""
+    """Return mean and percentiles."""
     p5, median, p95 = (
         float(value) for value in values.double().quantile(torch.tensor([0.05, 0.5, 0.95]).double())
     )
@@ -86,7 +86,7 @@ def spread(values: Tensor) -> Spread:
 
 
 def comparison(preset: str, psnr_db: Tensor, likeness: Tensor) -> Comparison:
-    """A preset's pictures beside another's, from the PSNR and SSIM of each pair."""
+    """Summarize the PSNR and SSIM of image pairs of two presets."""
     return Comparison(
         preset=preset,
         pictures=len(psnr_db),

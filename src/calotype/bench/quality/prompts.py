@@ -1,4 +1,4 @@
-"""What a model is asked for: captions of the set, always the same for the same seed. Makes no picture."""
+"""Draws the evaluation prompts from the captions of the dataset, reproducibly by seed."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from calotype.datasets.emoji.artwork import STYLES
 from calotype.datasets.emoji.hashing import stable_hash
 
 FREE_ONE_IN = 4
-"""So many questions are one in other words."""
+"""One in this many prompts uses another wording."""
 _WORDS = {style.name: "|".join(style.words) for style in STYLES}
 
 
 @dataclass(frozen=True)
 class EvalPrompt:
-    """One picture to be made."""
+    """The prompt of one image."""
 
     prompt: str
     wording: Literal["full", "free"]
     asked: ExpectedLabels
     seed: int
     real: int
-    """Number of the real picture in its part of the set."""
+    """Index of the real image in its part of the dataset."""
 
 
 def eval_prompts(shown: Sequence[Shown], count: int, seed: int) -> list[EvalPrompt]:
-    """Captions of `count` pictures drawn from `shown`, or of all if there are fewer; a seed for each."""
+    """Draw captions of `count` images from `shown`, or of all if there are fewer, with a seed for each."""
     order = sorted(
         range(len(shown)), key=lambda number: stable_hash("quality", str(seed), shown[number].captions[0])
     )
@@ -44,7 +44,7 @@ def eval_prompts(shown: Sequence[Shown], count: int, seed: int) -> list[EvalProm
 
 
 def _other_words(one: Shown, seed: int) -> str:
-    """A caption that names the emoji: keywords alone could mean others too."""
+    """Choose a caption that names the emoji, because keywords alone are ambiguous."""
     others = [caption for caption in one.captions[1:] if one.name in caption] or [one.captions[0]]
     return others[stable_hash("wording", str(seed), one.captions[0]) % len(others)]
 

@@ -1,4 +1,4 @@
-"""A quality record in words and tables, as Markdown. Measures nothing."""
+"""Formats a quality record as Markdown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PARTS = {"train": "training captions", "heldout": "held-out combinations"}
 
 
 def summary(record: QualityRecord, sheets: Mapping[str, Path]) -> str:
-    """The whole record but for single pictures and the machine; `sheets` by what they show."""
+    """Format the record without single images and the machine; `sheets` maps descriptions to files."""
     model = record.model
     paragraphs = [
         f"# Quality of {model.reference}",
@@ -21,14 +21,14 @@ def summary(record: QualityRecord, sheets: Mapping[str, Path]) -> str:
         f"data sha256 {record.data_sha256[:16]}…",
         markdown(_accuracies(record)),
         markdown(_pictures(record)),
-        f"Autoencoder on held-out pictures: {_range(record.reconstruction_psnr_db)} dB PSNR.",
+        f"Autoencoder on held-out images: {_range(record.reconstruction_psnr_db)} dB PSNR.",
     ]
     if model.random:
-        paragraphs.insert(3, "Random weights: chance is what to expect.")
+        paragraphs.insert(3, "The weights are random, so expect chance level.")
     if record.comparison:
         other = record.comparison
         paragraphs.append(
-            f"Against preset {other.preset}, same prompts and seeds, {other.pictures} pictures: PSNR "
+            f"Against preset {other.preset}, same prompts and seeds, {other.pictures} images: PSNR "
             f"{_range(other.psnr_db)} dB, worst {other.worst_psnr_db:.1f} dB; SSIM {_range(other.ssim, 4)}, "
             f"worst {other.worst_ssim:.4f}."
         )
@@ -83,5 +83,5 @@ def _percent(share: float | None) -> str:
 
 
 def _range(values: Spread, digits: int = 1) -> str:
-    """The median and what nine in ten lie between."""
+    """Format the median with the 5th and 95th percentile."""
     return f"{values.median:.{digits}f} ({values.p5:.{digits}f} to {values.p95:.{digits}f})"

@@ -1,6 +1,6 @@
-"""Measures a model: asks it for emoji, has them judged, and writes record, summary and contact sheets.
+"""Measures a model: generates emoji, scores them, and writes record, summary and contact sheets.
 
-Nothing is written before everything is measured; the record comes last. Knows nothing of command lines.
+Files are written after all measurements, the record last.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _Figures = tuple[Part, list[PictureQuality]]
 
 @dataclass(frozen=True)
 class QualityPlan:
-    """What to ask, and where the answer goes."""
+    """The prompts, the request and the output folder."""
 
     command: str
-    """As a person would type it again."""
+    """The command line that repeats the measurement."""
     out: Path
     request: GenerateRequest
-    """What all pictures share; its seed is the first picture's."""
+    """The request that all images share; its seed is that of the first image."""
     count: int = 500
-    """Pictures for each part of the data."""
+    """Number of images for each part of the data."""
     batch_size: int | None = None
 
     def __post_init__(self) -> None:
@@ -57,7 +57,7 @@ class QualityPlan:
 
 @dataclass(frozen=True)
 class _Found:
-    """A part of the data, what was made for it, and what is thought of that."""
+    """A part of the data with its generated images and their scores."""
 
     pictures: Pictures
     questions: Sequence[EvalPrompt]
@@ -67,14 +67,14 @@ class _Found:
     making_s: float
 
     def accuracy_of(self, wording: str) -> Accuracy | None:
-        """Over the prompts of one kind; None if there are none."""
+        """Return the accuracy over the prompts of one kind; None without any."""
         told = zip(self.questions, self.verdicts, strict=True)
         chosen = [verdict for one, verdict in told if one.wording == wording]
         return accuracy(chosen) if chosen else None
 
 
 class _Measurement:
-    """One model's, with all that its steps share."""
+    """The shared state of one measurement."""
 
     def __init__(
         self,
@@ -99,14 +99,14 @@ class _Measurement:
         pictures = self.data.read(split)
         asked = eval_prompts(pictures.shown, self.plan.count, self.plan.request.seed)
         started = time.perf_counter()
-        pixels = self.made(self.engine, asked, f"making {split}")
+        pixels = self.made(self.engine, asked, f"generating {split}")
         making_s = time.perf_counter() - started
         real = pictures.pixels(self.data.side, [one.real for one in asked])
         verdicts = score_images(pixels, [one.asked for one in asked], self.recogniser)
         return _Found(pictures, asked, real, pixels, verdicts, making_s)
 
     def part(self, split: str, found: _Found, trained: Pictures, many: Tensor) -> _Figures:
-        """Figures over a part, and of each of its pictures."""
+        """Return the metrics of a part and of each of its images."""
         distance, which = image_metrics.nearest(image_metrics.small(found.made), many)
         edges = image_metrics.sharpness(found.made) / image_metrics.sharpness(found.real).clamp(
             min=_MIN_EDGES
@@ -145,7 +145,7 @@ def measure(
     progress: Progress | None = None,
     cancel: CancelToken | None = None,
 ) -> QualityRecord:
-    """Measure a model; `other` loads the engine to compare pictures with, when everything else is done."""
+    """Measure a model; `other` loads the engine to compare images with, after everything else."""
     recogniser.check_made_for(data)
     check_size(engine, data.side)
     progress = progress or Silent()
@@ -203,8 +203,8 @@ def _row(
 
 def _compared(one: _Measurement, found: dict[str, _Found], other: Engine) -> Comparison:
     mine = torch.cat([part.made for part in found.values()])
-    label = f"making with {other.preset}"
-    # Part by part as before, so that batches are the same and only the presets differ.
+    label = f"generating with {other.preset}"
+    # By parts as before, so that the batches are equal and only the presets differ.
     theirs = torch.cat([one.made(other, part.questions, label) for part in found.values()])
     return image_metrics.comparison(
         other.preset, image_metrics.psnr(theirs, mine), image_metrics.ssim(theirs, mine)

@@ -1,4 +1,4 @@
-"""Judges pictures against what they should show. Knows not who made them: real ones can be judged too."""
+"""Scores generated or real images against their expected labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEAR = 5
 
 @dataclass(frozen=True)
 class ExpectedLabels:
-    """What a picture should show; what is None was left open."""
+    """The expected labels of an image; None means any."""
 
     base: str
     style: str | None
@@ -26,25 +26,25 @@ class ExpectedLabels:
 
 @dataclass(frozen=True)
 class ImageScore:
-    """What a picture shows, beside what was asked."""
+    """The labels of an image, compared with the expected ones."""
 
     asked: ExpectedLabels
     emoji: str
     style: str
     background: str | None
     place: int
-    """Of the asked emoji among all, from 1."""
+    """Rank of the expected emoji, from 1."""
     certainty: float
-    """Probability of the asked emoji."""
+    """Probability of the expected emoji."""
 
 
 def all_of(shown: Shown) -> ExpectedLabels:
-    """Everything a real picture shows."""
+    """Return the labels of a real image."""
     return ExpectedLabels(shown.base, shown.style, shown.background)
 
 
 def score_images(pixels: Tensor, asked: Sequence[ExpectedLabels], recogniser: Classifier) -> list[ImageScore]:
-    """A verdict for each of the pictures, (number, 3, height, width) in uint8."""
+    """Score each of the images, (number, 3, height, width) in uint8."""
     seen = recogniser.classify(pixels)
     verdicts = []
     for picture, one, emoji, style in zip(pixels, asked, seen.emoji, seen.style, strict=True):
@@ -63,7 +63,7 @@ def score_images(pixels: Tensor, asked: Sequence[ExpectedLabels], recogniser: Cl
 
 
 def accuracy(verdicts: Sequence[ImageScore]) -> Accuracy:
-    """Over all verdicts; style and background over those for which they were asked."""
+    """Return the accuracy over all scores; style and background only where they are expected."""
     return Accuracy(
         pictures=len(verdicts),
         emoji_top1=_share([verdict.place == 1 for verdict in verdicts]) or 0.0,

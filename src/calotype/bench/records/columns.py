@@ -1,6 +1,6 @@
-"""The flat table of a measurement: columns by name, with their type, meaning and where they come from.
+"""Defines the flat table of measurements: columns with type, meaning and value.
 
-Knows nothing of SQL engines; docs and `calotype bench query --columns` are made from the same list.
+The docs and `calotype bench query --columns` are generated from the same list.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ COLUMNS: tuple[Column, ...] = (
     _of("started_at", "TIMESTAMP", "in UTC", _when),
     _of("seconds_in_all", "DOUBLE", "of the whole process", lambda m: m.seconds_in_all),
 )
-"""Of the table `measurements`."""
+"""Columns of the table `measurements`."""
 
 SAMPLE_COLUMNS: dict[str, tuple[SqlType, str]] = {
     "id": ("VARCHAR", "of the point"),
@@ -121,16 +121,16 @@ SAMPLE_COLUMNS: dict[str, tuple[SqlType, str]] = {
     "number": ("BIGINT", "in the order they came, from 1"),
     "value": ("DOUBLE", "as it was measured"),
 }
-"""Of the table `samples`: every raw number."""
+"""Columns of the table `samples`, which holds every raw number."""
 
 
 def rows_of(stored: Stored) -> tuple[Any, ...]:
-    """A measurement as a row of `measurements`."""
+    """Convert a measurement to a row of `measurements`."""
     return tuple(column.value(stored) for column in COLUMNS)
 
 
 def samples_of(stored: Stored) -> list[tuple[Any, ...]]:
-    """A measurement's raw numbers as rows of `samples`."""
+    """Convert a measurement's raw numbers to rows of `samples`."""
     m = stored.measurement
     return [
         (m.id, m.point, m.round, name, series.unit, number, value)

@@ -1,6 +1,6 @@
-"""SQL over measurements: DuckDB in memory, with two tables that are filled from the store.
+"""Runs SQL over measurements in an in-memory DuckDB with two tables.
 
-Questions only: one SELECT at a time, which reaches no file and no network. Knows nothing of what is shown.
+It accepts one SELECT at a time, without access to files or the network.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class Answer:
 
 
 def ask(sql: str, stored: Iterable[Stored]) -> Answer:
-    """The answer of one SELECT over `measurements` and `samples`."""
+    """Return the result of one SELECT over `measurements` and `samples`."""
     duckdb = _duckdb()
     with duckdb.connect(":memory:") as connection:
-        _refuse_other_than_a_question(duckdb, sql)
+        _validate_select(duckdb, sql)
         _fill(connection, list(stored))
-        # From here on nothing outside is reached, and nothing can switch that back.
+        # Disable external access, and lock the configuration so that a query cannot enable it.
         connection.execute("SET temp_directory = ''")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
@@ -46,7 +46,7 @@ def _duckdb() -> Any:
     return duckdb
 
 
-def _refuse_other_than_a_question(duckdb: Any, sql: str) -> None:
+def _validate_select(duckdb: Any, sql: str) -> None:
     try:
         statements = duckdb.extract_statements(sql)
     except duckdb.Error as error:
@@ -72,7 +72,7 @@ def _fill(connection: Any, stored: list[Stored]) -> None:
         declared = ", ".join(f'"{column}" {kind}' for column, kind in columns.items())
         connection.execute(f"CREATE TABLE {name} ({declared})")
         if rows:
-            # Column by column: row by row takes DuckDB milliseconds each.
+            # Insert by column, because DuckDB takes milliseconds for each single row.
             lists = ", ".join(f"unnest(?::{kind}[])" for kind in columns.values())
             values = [list(column) for column in zip(*rows, strict=True)]
             connection.execute(f"INSERT INTO {name} SELECT {lists}", values)

@@ -23,11 +23,11 @@ from calotype.spec.records.measurement import FILE, Measurement
 
 @dataclass(frozen=True)
 class Fault:
-    """A line that is no measurement."""
+    """A line that is not a measurement."""
 
     file: Path
     line: int
-    """From 1."""
+    """Line number, from 1."""
     reason: str
 
     def __str__(self) -> str:
@@ -36,7 +36,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Stored:
-    """A measurement and where it lies."""
+    """A measurement with its file and line."""
 
     file: Path
     line: int
@@ -45,7 +45,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Reading:
-    """What files hold, and what in them could not be read."""
+    """The measurements of files, and their unreadable lines."""
 
     stored: tuple[Stored, ...]
     faults: tuple[Fault, ...]
@@ -56,14 +56,14 @@ class Reading:
 
 
 def append(file: Path, measurement: Measurement) -> None:
-    """Add one line, whole or not at all, whoever else is writing."""
+    """Append one line atomically, also with concurrent writers."""
     line = measurement.model_dump_json().encode() + b"\n"
     file.parent.mkdir(parents=True, exist_ok=True)
     place = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
         fcntl.flock(place, fcntl.LOCK_EX)
         size = os.fstat(place).st_size
-        # What a killed writer left must not swallow this line too.
+        # An incomplete line of a killed writer must not merge with this line.
         torn = size > 0 and os.pread(place, 1, size - 1) != b"\n"
         whole = b"\n" + line if torn else line
         try:
@@ -79,7 +79,7 @@ def append(file: Path, measurement: Measurement) -> None:
 
 
 def read(file: Path) -> Reading:
-    """Every measurement of a file in order; a file that is not there holds none."""
+    """Read every measurement of a file in order; a missing file has none."""
     stored, faults = [], []
     text = file.read_bytes() if file.exists() else b""
     for number, line in enumerate(text.split(b"\n"), start=1):
@@ -93,7 +93,7 @@ def read(file: Path) -> Reading:
 
 
 def read_all(places: Iterable[Path]) -> Reading:
-    """Of all files given, and of every run in the folders given."""
+    """Read all given files, and every run in the given folders."""
     readings = [read(file) for file in files_in(places)]
     return Reading(
         tuple(one for reading in readings for one in reading.stored),
@@ -102,7 +102,7 @@ def read_all(places: Iterable[Path]) -> Reading:
 
 
 def files_in(places: Iterable[Path]) -> list[Path]:
-    """Files of records, each once; refuses places that are not there."""
+    """Return each record file once; raise an error for missing paths."""
     found: dict[Path, None] = {}
     for place in places:
         if not place.exists():

@@ -1,7 +1,7 @@
-"""Measurements of others and of ours side by side. Loads without torch.
+"""Compares our measurements with published ones. The package loads without torch.
 
-Reading order: `entry` (a measurement, whoever made it), `trials`, `library` (what others measured),
-`records` (what was measured here; a new kind of record is one adapter there), `units` (figures in one unit),
-`differences` (what is not alike), `comparing`, `beside` (published tables row by row), and `report` (what is
-shown).
+Reading order: `types` (an entry, ours or published), `aggregate` (trials), `load` (published measurements),
+`from_records` (our records; a new kind of record is one adapter there), `units` (figures in common units),
+`settings_diff` (differing settings), `nearest`, `table_join` (published tables row by row), and `report`
+(output).
 """

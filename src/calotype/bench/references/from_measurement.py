@@ -1,4 +1,4 @@
-"""Measurements as entries, rounds of one point as trials of one. Knows nothing of files."""
+"""Converts measurements to entries; the rounds of a point become trials of one entry."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _RANDOM = "random:"
 
 
 def of_measurement(values: Mapping[str, Any], place: str) -> Entry:
-    """A line of a run's file."""
+    """Convert one line of a run's file."""
     measurement = Measurement.model_validate(values)
     file = place.rpartition(":")[0] or place
     return entry_of_measurement(measurement, f"{file}: {measurement.point}", run_of(Path(file)))
 
 
 def run_of(file: Path) -> str:
-    """What was measured together lies together, be it lines of a file or files of one record each."""
+    """Return the folder of the file: the records of one run, in one file or several, lie in one folder."""
     return str(file.parent)
 
 
 def entry_of_measurement(measurement: Measurement, name: str, run: str = "") -> Entry:
-    """Under the name that all rounds of its point share."""
+    """Convert a measurement; `name` is shared by all rounds of its point."""
     return Entry(
         id=f"{name}, round {measurement.round}",
         source=RECORDS,
@@ -43,7 +43,7 @@ def entry_of_measurement(measurement: Measurement, name: str, run: str = "") -> 
 
 
 def _swing(m: Measurement) -> float:
-    """Of single units, in whose place come rounds where there are several. Requests of a server overlap."""
+    """Spread of single units; several rounds replace it. Server requests overlap and have none."""
     wall = m.wall if m.kind != "serve" else None
     return (wall.p95 - wall.p5) / 2 / wall.median if wall else 0.0
 
@@ -54,23 +54,23 @@ def _settings(m: Measurement) -> Settings:
         "gpus_per_node": m.devices,
         "num_nodes": m.nodes,
         "command": m.command,
-        # A preset is a system of its own: within one, batches and steps are compared.
+        # Each preset counts as a system, so that batches and steps are compared within one preset.
         "software": " ".join(filter(None, (m.system, m.preset))),
     }
     if m.recipe:
         return training_settings(m.recipe).model_copy(update=where)
     request = m.request or {}
-    asked = {name: request.get(name) for name in ("width", "height", "steps", "cfg", "sampler")}
+    sampling = {name: request.get(name) for name in ("width", "height", "steps", "cfg", "sampler")}
     return Settings.model_validate(
         {
             "work": "inference" if m.kind == "inference" else None,
-            # A batch is timed from text to pixels.
+            # The time of a batch covers everything from text to pixels.
             "loop": ("text", "vae", "unet") if m.kind == "inference" else None,
             "model": FAMILIES.get(m.model.removeprefix(_RANDOM)),
             "weights": m.model,
             "precision": m.precision if m.precision in _PRECISIONS else None,
             "batch": request.get("count"),
-            **asked,
+            **sampling,
             **where,
         }
     )

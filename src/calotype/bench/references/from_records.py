@@ -1,4 +1,4 @@
-"""Records of ours as entries. A kind of record is one adapter, found by the record's `format`."""
+"""Converts our records to entries, with one adapter for each record `format`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OUTCOMES: dict[str, Outcome] = {"OK": "ok", "OOM": "oom", "Error!": "error"}
 
 @dataclass(frozen=True)
 class ReadRecords:
-    """What files hold that can be compared, and what of them cannot."""
+    """Comparable entries of files, and the lines that were skipped."""
 
     entries: tuple[Entry, ...]
     skipped: tuple[Problem, ...]
@@ -36,17 +36,19 @@ class ReadRecords:
 
 @dataclass(frozen=True)
 class _Line:
-    """A record, and where it lies."""
+    """An entry and the place of its record."""
 
     entry: Entry
-    asked: str
-    """The same for all rounds of a point, and for no other."""
+    point_id: str
+    """Identifies the point; all its rounds share it."""
     place: str
 
 
 def read_records(paths: Sequence[Path]) -> ReadRecords:
-    """Records of JSON and JSON Lines files, and of all runs in folders. What is none is skipped and named; an
-    error if all is."""
+    """Read records from JSON and JSON Lines files and from all runs in folders.
+
+    Anything else is skipped and reported; it is an error if no record is left.
+    """
     lines: list[_Line] = []
     skipped: list[Problem] = []
     for path in files_in(paths):
@@ -55,18 +57,18 @@ def read_records(paths: Sequence[Path]) -> ReadRecords:
                 values = json.loads(text)
                 lines.append(_Line(entry_of(values, place), str(values.get("id")), place))
             except (ValueError, KeyError, RequestError) as error:
-                skipped.append(Problem(place, f"is no record: {_reason(error)}"))
+                skipped.append(Problem(place, f"is not a record: {_reason(error)}"))
     if paths and not lines:
         raise RequestError(skipped or [Problem("records", "the files are empty; give files with records")])
-    entries = aggregate_trials(_without_retried(_told_apart(lines)), median)
+    entries = aggregate_trials(_without_retried(_with_unique_names(lines)), median)
     return ReadRecords(tuple(entries), tuple(skipped))
 
 
-def _told_apart(lines: Sequence[_Line]) -> list[Entry]:
-    """Points of one name that are not one, as two sweeps leave them in a folder, by their first lines."""
+def _with_unique_names(lines: Sequence[_Line]) -> list[Entry]:
+    """Add the first line to the names of different points that share a name, as from two sweeps."""
     places: dict[str | None, dict[str, str]] = {}
     for line in lines:
-        places.setdefault(line.entry.trial_of, {}).setdefault(line.asked, line.place)
+        places.setdefault(line.entry.trial_of, {}).setdefault(line.point_id, line.place)
     return [_named(line, places[line.entry.trial_of]) for line in lines]
 
 
@@ -74,12 +76,12 @@ def _named(line: _Line, places: Mapping[str, str]) -> Entry:
     name = line.entry.trial_of
     if name is None or len(places) == 1:
         return line.entry
-    own = f"{name} line {places[line.asked].rpartition(':')[2]}"
+    own = f"{name} line {places[line.point_id].rpartition(':')[2]}"
     return replace(line.entry, id=line.entry.id.replace(name, own, 1), trial_of=own)
 
 
 def _without_retried(entries: Sequence[Entry]) -> list[Entry]:
-    """A round that failed and worked when it was tried again has worked."""
+    """Drop failures of rounds that succeeded on retry."""
     worked = {entry.id for entry in entries if entry.outcome == "ok"}
     return [entry for entry in entries if entry.outcome == "ok" or entry.id not in worked]
 
@@ -91,7 +93,7 @@ def _reason(error: Exception) -> str:
 
 
 def entry_of(values: object, place: str) -> Entry:
-    """One record as an entry."""
+    """Convert one record to an entry."""
     kind = values.get("format") if isinstance(values, Mapping) else None
     adapter = ADAPTERS.get(str(kind))
     if adapter is None or not isinstance(values, Mapping):
@@ -101,7 +103,7 @@ def entry_of(values: object, place: str) -> Entry:
 
 def _texts(path: Path) -> list[tuple[str, str]]:
     try:
-        # A line that was cut inside a character is a line that is no record, not the end of the others.
+        # A line that was cut inside a character is one unreadable line; the others stay readable.
         text = path.read_bytes().decode("utf-8", errors="replace")
     except FileNotFoundError:
         raise NotFoundError(f"{path}: no such file; give a JSON or JSON Lines file of records") from None
@@ -109,13 +111,13 @@ def _texts(path: Path) -> list[tuple[str, str]]:
         raise RequestError([Problem(str(path), f"cannot be read: {error}")]) from None
     if path.suffix != ".jsonl":
         return [(str(path), text)]
-    # Not all that ends a line of text: a prompt may hold such characters.
+    # Only line feeds separate records: a prompt may contain other line separators.
     lines = enumerate(text.split("\n"), start=1)
     return [(f"{path}:{number}", line) for number, line in lines if line.strip()]
 
 
 def _of_training(values: Mapping[str, Any], place: str) -> Entry:
-    # Committed records carry what their script added.
+    # Committed records carry additional fields from their scripts.
     known = {key: value for key, value in values.items() if key in BenchmarkRecord.model_fields}
     record = BenchmarkRecord.model_validate(known)
     figures: list[Figure] = []
@@ -148,4 +150,4 @@ ADAPTERS: dict[str, Callable[[Mapping[str, Any], str], Entry]] = {
     TRAINING: _of_training,
     MEASUREMENT: of_measurement,
 }
-"""How each format of record becomes an entry."""
+"""Adapter for each record format."""

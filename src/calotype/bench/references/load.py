@@ -1,4 +1,4 @@
-"""What others measured, as it ships with the package. Knows nothing of what it is compared with."""
+"""Loads the published measurements that ship with the package."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from calotype.spec.published_results import Row, Source, Table
 
 @cache
 def sources() -> tuple[Source, ...]:
-    """Every source, with its rows as they are written there."""
-    found = sorted(file.name for file in files("calotype.resources.references").iterdir())
+    """Return every source, with its rows as published."""
+    names = sorted(file.name for file in files("calotype.resources.references").iterdir())
     return tuple(
         Source.model_validate_json((files("calotype.resources.references") / name).read_bytes())
-        for name in found
+        for name in names
         if name.endswith(".json")
     )
 
 
 @cache
 def entries() -> tuple[Entry, ...]:
-    """Every row as it is reckoned with: over its table's settings, corrected where that is known."""
+    """Return every row as used for comparison: with its table's settings and known corrections."""
     return tuple(
         entry for source in sources() for table in source.tables for entry in entries_in(source, table)
     )
 
 
 def entries_in(source: Source, table: Table) -> list[Entry]:
-    """Of one table, in its order."""
+    """Return the entries of one table, in order."""
     return [_entry(source.name, table, row) for row in table.rows]
 
 
 def distinct() -> tuple[Entry, ...]:
-    """The same without rows that only repeat another, and with the mean of trials as one."""
+    """Return the entries without repeated rows, with trials combined into their mean."""
     return tuple(aggregate_trials(entry for entry in entries() if entry.repeats is None))
 
 

@@ -1,4 +1,4 @@
-"""A record beside every reference with comparable settings, the nearest first. Prints nothing."""
+"""Compares a record with every reference of comparable settings, the most similar first."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from calotype.bench.references.settings_diff import Differences, differences
 from calotype.bench.references.types import RECORDS, Entry
 from calotype.bench.references.units import SPEEDS, STEPS, Measure, measures
 
-_ALIKE = {"sd1": "sd1/sd2", "sd2": "sd1/sd2"}
-"""Their UNets do the same work to a tenth of a per cent."""
+_EQUIVALENT = {"sd1": "sd1/sd2", "sd2": "sd1/sd2"}
+"""Models whose UNets do the same work within a tenth of a percent."""
 _BOUNDS = "performance/floors/"
 
 
 @dataclass(frozen=True)
 class NearestReference:
-    """A record and one reference. What is not comparable stands next to what is."""
+    """A record and one reference, with the settings that differ."""
 
     reference: Entry
     measure: Measure | None
-    """None where one of the two failed."""
+    """None if either failed and neither has a speed."""
     ours: float | None
     theirs: float | None
     ours_gib: float | None
@@ -29,17 +29,20 @@ class NearestReference:
 
     @property
     def ratio(self) -> float | None:
-        """How many times the reference's speed per GPU."""
+        """Our speed per GPU divided by the reference's."""
         return self.ours / self.theirs if self.ours and self.theirs else None
 
     @property
     def quotable(self) -> bool:
-        """Whether the ratio says what it seems to, read without its differences: a run, no bound that nobody
-        ran, of pictures as large and, unless steps are counted, of as many steps."""
-        apart = {difference.what for difference in self.differences.found}
+        """Whether the ratio can be quoted without listing the differences.
+
+        The reference must be a run, not a theoretical bound, with the same resolution and, unless the measure
+        counts steps, the same number of steps.
+        """
+        differing = {difference.what for difference in self.differences.found}
         work = {"resolution"} if self.measure == STEPS else {"resolution", "steps"}
         bound = self.reference.id.startswith(_BOUNDS)
-        return self.ratio is not None and not bound and not apart & work
+        return self.ratio is not None and not bound and not differing & work
 
 
 @dataclass(frozen=True)
@@ -50,43 +53,43 @@ class Comparison:
 
 
 def compare(record: Entry, references: Iterable[Entry]) -> Comparison:
-    found = [beside for reference in references for beside in _beside(record, reference)]
-    return Comparison(record, tuple(sorted(found, key=_farness)))
+    nearest = [beside for reference in references for beside in _compare_one(record, reference)]
+    return Comparison(record, tuple(sorted(nearest, key=_distance)))
 
 
 def comparable(one: Entry, other: Entry) -> bool:
-    """Whether the two did the same kind of work on models that do as much."""
+    """Whether two entries did the same kind of work on models of equal cost."""
     first, second = one.settings, other.settings
     if first.work != second.work or first.work not in ("training", "inference"):
         return False
     if first.model is None or second.model is None:
         return False
-    return _ALIKE.get(first.model, first.model) == _ALIKE.get(second.model, second.model)
+    return _EQUIVALENT.get(first.model, first.model) == _EQUIVALENT.get(second.model, second.model)
 
 
-def _farness(beside: NearestReference) -> tuple[float, float]:
-    """Of those that are as near, the fastest first: whoever quotes one quotes the strongest."""
+def _distance(beside: NearestReference) -> tuple[float, float]:
+    """Sort key: distance, then the fastest reference first, so that a quoted reference is the strongest."""
     doubts = sum(flag.certainty == "doubtful" for flag in beside.reference.flags)
     return beside.differences.distance + doubts, beside.ratio or 0.0
 
 
-def _beside(record: Entry, reference: Entry) -> list[NearestReference]:
+def _compare_one(record: Entry, reference: Entry) -> list[NearestReference]:
     if not comparable(record, reference) or reference.outcome == "not_given":
         return []
     mine, other = measures(record), measures(reference)
-    apart = differences(record.settings, reference.settings)
+    differing = differences(record.settings, reference.settings)
     shared = [name for name in SPEEDS if name in mine and name in other]
     memory = (mine.get("GiB"), other.get("GiB"))
     if shared:
-        # Arithmetic rates come last: two sources may count work otherwise.
+        # Arithmetic rates come last because sources count work differently.
         name = shared[0]
         if name == STEPS and record.source == RECORDS:
-            # Ours are the evaluations of one batch, on the device's clock.
+            # Our step times are the evaluations of one batch, timed on the device.
             bare = record.settings.model_copy(update={"loop": ("unet",)})
-            apart = differences(bare, reference.settings)
-        return [NearestReference(reference, name, mine[name], other[name], *memory, apart)]
+            differing = differences(bare, reference.settings)
+        return [NearestReference(reference, name, mine[name], other[name], *memory, differing)]
     if record.outcome == "ok" and reference.outcome == "ok":
         return []
     speed = next((name for name in SPEEDS if name in mine or name in other), None)
     ours, theirs = (mine.get(speed), other.get(speed)) if speed else (None, None)
-    return [NearestReference(reference, speed, ours, theirs, *memory, apart)]
+    return [NearestReference(reference, speed, ours, theirs, *memory, differing)]

@@ -1,4 +1,4 @@
-"""Comparisons as rows of text, for a terminal or Markdown. Reckons nothing."""
+"""Formats comparisons as rows of text for a terminal or Markdown, and as values for JSON."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from calotype.spec.records.train_benchmark import markdown
 
 
 def headline(comparison: Comparison) -> str:
-    """The record in one line."""
+    """Describe the record in one line."""
     record = comparison.record
     settings = record.settings
     figures = [f"{value:.4g} {measure}" for measure, value in measures(record).items()] or [record.outcome]
     where = f"{settings.num_gpus or '?'} × {settings.gpu or 'unknown GPU'}"
-    told = ", ".join(figures)
+    values = ", ".join(figures)
     if (settings.gpu or "").startswith("CPU"):
-        told = told.replace("/GPU", "")
-    return f"{record.id}: {settings.work} {settings.weights or settings.model}, {where}: {told}"
+        values = values.replace("/GPU", "")
+    return f"{record.id}: {settings.work} {settings.weights or settings.model}, {where}: {values}"
 
 
 def rows(comparison: Comparison, limit: int | None) -> list[dict[str, str]]:
-    """One row a reference."""
+    """Return one row for each reference."""
     return [_row(beside) for beside in comparison.besides[:limit]]
 
 
@@ -36,13 +36,13 @@ def as_markdown(comparison: Comparison, limit: int | None) -> str:
 
 
 def remainder(comparison: Comparison, limit: int | None) -> str:
-    """How many references are not shown."""
+    """Say how many references are not shown."""
     left = len(comparison.besides[limit:]) if limit is not None else 0
-    return f"{left} references are further away; --all shows them." if left else ""
+    return f"{left} references are less similar; --all shows them." if left else ""
 
 
 def as_values(comparison: Comparison, limit: int | None) -> dict[str, Any]:
-    """Everything for a program."""
+    """Return the comparison as JSON values."""
     return {
         "record": comparison.record.id,
         "measures": measures(comparison.record),
@@ -54,7 +54,7 @@ def as_values(comparison: Comparison, limit: int | None) -> dict[str, Any]:
 
 
 def flagged(comparison: Comparison, limit: int | None) -> list[str]:
-    """What is wrong or doubtful with the references shown, one line each."""
+    """Return one line for each known error or doubt about the references shown."""
     references = [beside.reference for beside in comparison.besides[:limit]]
     return [
         f"{reference.id}: {flag.certainty}: {flag.about}: {flag.reason}"
@@ -68,18 +68,18 @@ def _row(beside: NearestReference) -> dict[str, str]:
     count = f" (mean of {reference.trials})" if reference.trials > 1 else ""
     system = " on ".join(filter(None, (settings.software or reference.label, settings.gpu)))
     switches = f" [{shown_switches(settings)}]" if settings.switches else ""
-    apart = [str(difference) for difference in beside.differences.found]
+    differing = [str(difference) for difference in beside.differences.found]
     if beside.differences.unsaid:
-        apart.append(f"not said by one: {', '.join(beside.differences.unsaid)}")
+        differing.append(f"stated by one side only: {', '.join(beside.differences.unsaid)}")
     if reference.inferred:
-        apart.append(f"not stated but taken for granted: {', '.join(in_words(reference.inferred))}")
+        differing.append(f"assumed, not stated: {', '.join(in_words(reference.inferred))}")
     return {
         "reference": f"{reference.id}{count}",
         "system": f"{system}{switches}",
         "theirs": reference.outcome if beside.theirs is None else f"{beside.theirs:.4g} {beside.measure}",
         "ours ÷ theirs": "" if ratio is None else f"{ratio:.2f}×",
         "their memory": "" if beside.theirs_gib is None else f"{beside.theirs_gib:.1f} GiB",
-        "not comparable": "; ".join(apart) or "nothing found",
+        "not comparable": "; ".join(differing) or "nothing found",
     }
 
 

@@ -1,4 +1,4 @@
-"""What is not alike between two measurements, in words. Knows nothing of their figures."""
+"""Describes how the settings of two measurements differ, and how far apart they are."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from math import log2
 from calotype.spec.published_results import Settings
 
 _UNSAID_SHARE = 0.5
-"""What is unknown counts less than what is known to differ."""
+"""Weight of an unknown setting, less than that of a known difference."""
 _DOUBLINGS = 4
-"""Numbers that are so often doubled apart count in full, nearer ones in part."""
+"""Numbers that differ by this many doublings or more count in full, closer ones in part."""
 _SIZE = re.compile(r"(\d+)\s*GB?\b")
 _FORM = re.compile(r"PCIE|SXM|NVL\b")
 _FAMILY = re.compile(r"\b(?:[A-Z]{1,3}|[RG]TX )\d{1,4}[A-Z]?\b")
@@ -21,29 +21,32 @@ _SLICE = " MIG "
 
 @dataclass(frozen=True)
 class Difference:
-    """Something two measurements do not share."""
+    """One setting that differs between two measurements."""
 
     what: str
     ours: str
     theirs: str
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.ours} against {self.theirs}"
+        return f"{self.what}: {self.ours} vs. {self.theirs}"
 
 
 @dataclass(frozen=True)
 class Differences:
-    """Everything two measurements do not share, and what one of them does not tell."""
+    """All differing settings of two measurements, and settings that only one of them states."""
 
     found: tuple[Difference, ...]
     unsaid: tuple[str, ...]
-    """What only one of the two says: alike or not, nobody knows."""
+    """Settings that only one of the two states, so that a difference is unknown."""
     distance: float
-    """How far apart they are, to show the nearest first."""
+    """Weighted distance, to show the most similar first."""
 
 
 def differences(ours: Settings, theirs: Settings) -> Differences:
-    """Another system is why one compares and so no difference; options are one within a system."""
+    """Compare two settings.
+
+    The system is the subject of a comparison, so it is no difference; its switches are one within a system.
+    """
     found, unsaid, distance = [], [], 0.0
     for aspect in _ASPECTS:
         mine, other = aspect.shown(ours), aspect.shown(theirs)
@@ -52,7 +55,7 @@ def differences(ours: Settings, theirs: Settings) -> Differences:
             distance += _UNSAID_SHARE * aspect.weight
         elif mine is not None and other is not None and not aspect.same(mine, other):
             found.append(Difference(aspect.what, mine, other))
-            distance += aspect.weight * _apart(mine, other)
+            distance += aspect.weight * _value_distance(mine, other)
     if ours.software == theirs.software and ours.switches != theirs.switches:
         found.append(Difference("switches", shown_switches(ours), shown_switches(theirs)))
         distance += 1.0
@@ -60,8 +63,11 @@ def differences(ours: Settings, theirs: Settings) -> Differences:
 
 
 def same_gpu(one: str, other: str) -> bool:
-    """Whether two names can be of the same GPU: both say of which family it is, and what both say of memory
-    and form agrees. A CPU is none, and a slice of one is another."""
+    """Whether two names can mean the same GPU.
+
+    Both must name its family, and memory size and form factor must agree where both state them. A CPU never
+    matches, and a MIG slice differs from the whole GPU.
+    """
     one, other = one.upper().replace("-", " "), other.upper().replace("-", " ")
     if one == other:
         return True
@@ -88,8 +94,8 @@ def _agree(pattern: re.Pattern[str], one: str, other: str) -> bool:
     return first[pattern.groups] == second[pattern.groups]
 
 
-def _apart(one: str, other: str) -> float:
-    """From 0 to 1: in full for words, by doublings for numbers."""
+def _value_distance(one: str, other: str) -> float:
+    """Distance from 0 to 1: in full for words, by doublings for numbers."""
     if not (one.isdigit() and other.isdigit()):
         return 1.0
     return min(1.0, abs(log2(int(one) / int(other))) / _DOUBLINGS)
@@ -137,7 +143,7 @@ _ASPECTS = (
     _Aspect("resolution", _size, 3.0),
     _Aspect("precision", _plain("precision")),
     _Aspect("micro-batch", _plain("micro_batch")),
-    # It follows from the micro-batch and the GPUs, but for accumulation.
+    # The micro-batch and the GPUs determine it, except for gradient accumulation.
     _Aspect("global batch", _plain("global_batch"), 0.25),
     _Aspect("batch", _plain("batch"), 2.0),
     _Aspect("steps", _plain("steps"), 3.0),
@@ -161,5 +167,5 @@ _NAMES = {
 
 
 def in_words(settings: Iterable[str]) -> list[str]:
-    """What people call settings, each once."""
+    """Return the readable names of settings, without repetition."""
     return list(dict.fromkeys(_NAMES.get(name, name) for name in sorted(settings)))

@@ -1,4 +1,4 @@
-"""Published tables row by row, each beside what was measured here at the same settings. Shows nothing."""
+"""Joins published tables row by row with our measurements at the same settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHAPES = {
 }
 _Value = bool | int | float | str
 _AS_IS: dict[str, dict[str, _Value]] = {"nemo": {"channels_last": True}}
-"""The switches of ours that a source has without naming any: those that its ablation turns off."""
+"""Our switches that a source always has on: those that its ablation turns off."""
 _OURS_FOR: dict[tuple[str, _Value], tuple[str, _Value | None]] = {
     ("model.unet_config.use_flash_attention", True): ("attention", "flash"),
     ("model.unet_config.use_flash_attention", False): ("attention", "math"),
@@ -29,27 +29,27 @@ _OURS_FOR: dict[tuple[str, _Value], tuple[str, _Value | None]] = {
     ("model.fused_opt", False): ("optimizer.fused", False),
     ("model.channels_last", False): ("channels_last", None),
 }
-"""A source's switch as a switch of ours; None where ours is then off. EMA is a setting, not a switch."""
+"""Maps a source's switch to ours; None if ours is then off. EMA is a setting, not a switch."""
 _EMA = "model.use_ema"
 _MIN_SHARE = 1 / 3
-"""Of a table's rows: fewer make a page of gaps, and the nearest of them are told with the headline."""
+"""Minimum share of a table's rows measured here: fewer leave mostly gaps, and the headline covers them."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A published row and the fastest of ours at its settings."""
+    """A published row and our fastest entry at its settings."""
 
     theirs: Entry
     ours: Entry | None
     differences: Differences | None
-    """Between the two; None without ours."""
+    """None without an entry of ours."""
     gain_there: float | None
-    """How many times as fast as the same without the row's switches."""
+    """Speed over the same work without the row's switches."""
     gain_here: float | None
 
     @property
     def ratio(self) -> float | None:
-        """How many times the row's speed per GPU."""
+        """Our speed per GPU divided by the row's."""
         if self.ours is None:
             return None
         mine, other = measures(self.ours), measures(self.theirs)
@@ -62,46 +62,49 @@ class JoinedTable:
     source: Source
     table: Table
     pairs: tuple[Pair, ...]
-    """Every row of the table, whether or not ours has its like."""
+    """Every row of the table, with or without an entry of ours."""
 
 
 def join_tables(records: Sequence[Entry]) -> list[JoinedTable]:
-    """Every published table of which a third or more was measured here too, and is in no other table."""
-    found = []
+    """Return every published table with at least a third of its rows measured here.
+
+    A table whose matched rows all repeat another table is left out.
+    """
+    joined = []
     for source in sources():
         rows = {table.name: aggregate_trials(entries_in(source, table)) for table in source.tables}
         repeated = {entry.repeats for own in rows.values() for entry in own}
         for table in source.tables:
             own = rows[table.name]
-            if (len(own) == 1 and own[0].id in repeated) or _readings(own):
+            if (len(own) == 1 and own[0].id in repeated) or _is_time_series(own):
                 continue
             pairs = tuple(_pair(entry, source.name, records) for entry in own)
             ours = [pair for pair in pairs if pair.ours]
             new = any(pair.theirs.repeats is None for pair in ours)
             if new and _MIN_SHARE * len(pairs) <= len(ours):
-                found.append(JoinedTable(source, table, pairs))
-    return found
+                joined.append(JoinedTable(source, table, pairs))
+    return joined
 
 
-def _readings(own: Sequence[Entry]) -> bool:
-    """Whether a table's rows are moments of one run, which another table tells the result of."""
+def _is_time_series(own: Sequence[Entry]) -> bool:
+    """Whether a table's rows are readings of one run, whose result is in another table."""
     return len(own) > 1 and len({repr((_shape(e.settings), e.settings.switches)) for e in own}) == 1
 
 
 def _pair(theirs: Entry, source: str, records: Sequence[Entry]) -> Pair:
     wanted = _translated(theirs.settings.switches, source)
-    alike = [entry for entry in records if wanted is not None and _same(entry, theirs, wanted)]
-    # A source that says nothing of EMA is nearest to what has none.
-    ours = max(alike, key=lambda one: (not one.settings.ema, _speed(one)), default=None)
+    matching = [entry for entry in records if wanted is not None and _same(entry, theirs, wanted)]
+    # A source that does not state EMA is compared with runs without it first.
+    ours = max(matching, key=lambda one: (not one.settings.ema, _speed(one)), default=None)
     gain = _gain_there(theirs)
     if ours is None:
         return Pair(theirs, None, None, gain, None)
-    apart = differences(ours.settings, theirs.settings)
-    return Pair(theirs, ours, apart, gain, _gain_here(ours, theirs, source, records))
+    differing = differences(ours.settings, theirs.settings)
+    return Pair(theirs, ours, differing, gain, _gain_here(ours, theirs, source, records))
 
 
 def _translated(switches: Mapping[str, _Value], source: str) -> dict[str, _Value] | None:
-    """What ours has to have on; None where a switch has no counterpart."""
+    """Return the switches that ours needs; None if a switch has no counterpart."""
     wanted = dict(_AS_IS.get(source, {}))
     for named in switches.items():
         if named[0] == _EMA:
@@ -116,7 +119,7 @@ def _translated(switches: Mapping[str, _Value], source: str) -> dict[str, _Value
 
 
 def _same(ours: Entry, theirs: Entry, wanted: Mapping[str, _Value]) -> bool:
-    """Whether ours did the row's work; other GPUs and precisions are why one compares."""
+    """Whether ours did the row's work; GPU and precision may differ."""
     if not comparable(ours, theirs) or theirs.outcome == "not_given":
         return False
     mine, other = ours.settings, theirs.settings
@@ -137,7 +140,7 @@ def _speed(entry: Entry) -> float:
 
 
 def _gain_there(theirs: Entry) -> float | None:
-    """Over the row of the same source, GPU and shape that turns nothing."""
+    """Return the speed over the row of the same source, GPU and shape without switches."""
     if not theirs.settings.switches:
         return None
     own = (entry for entry in entries() if entry.source == theirs.source and entry.repeats is None)

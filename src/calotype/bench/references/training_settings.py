@@ -1,4 +1,4 @@
-"""What a training recipe says, in the words of references. Knows nothing of where it ran."""
+"""Converts a training recipe to the settings that references use."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from calotype.spec.recipe import Recipe
 
 FAMILIES: dict[str, Family] = {"sd15": "sd1", "sd2-base": "sd2", "sdxl": "sdxl"}
 _SIDES = {"sd15": 512, "sd2-base": 512, "sdxl": 1024}
-_MADE_BEFOREHAND = ("synthetic_latents", "precomputed")
+_PRECOMPUTED = ("synthetic_latents", "precomputed")
 _SWITCHES = (
     *("model.compile", "model.channels_last", "model.cuda_graphs", "model.gradient_checkpointing"),
     *("model.low_precision_weights", "model.attention", "model.tune_convolutions", "model.width"),
     *("optimizer.name", "optimizer.fused", "optimizer.one_pass"),
     *("trainer.gradient_as_bucket_view", "trainer.overlap"),
 )
-"""What a recipe may turn and be the same training; the strategy follows from the number of GPUs."""
+"""Recipe keys that do not change what is trained; the strategy follows from the number of GPUs."""
 
 
 def training_settings(recipe: Mapping[str, Any]) -> Settings:
-    """What a recipe says; not where it ran."""
+    """Convert a recipe to settings, without the machine it ran on."""
     model, data = recipe["model"], recipe["data"]
     base = str(model["base"])
     side = model.get("resolution") or _SIDES.get(base)
-    loop: tuple[Part, ...] = ("unet",) if data["kind"] in _MADE_BEFOREHAND else ("text", "vae", "unet")
+    loop: tuple[Part, ...] = ("unet",) if data["kind"] in _PRECOMPUTED else ("text", "vae", "unet")
     return Settings(
         work="training",
-        # A model of another width is another model.
+        # A model of another width is a different model.
         model=FAMILIES.get(base) if model.get("width", 1) == 1 else None,
         weights=base,
         trains=model.get("train"),
@@ -47,12 +47,12 @@ def training_settings(recipe: Mapping[str, Any]) -> Settings:
 
 
 def _switches(recipe: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
-    """What is not as a recipe is by itself; a model's switches without saying so."""
-    plain = Recipe().model_dump(mode="json")
-    found = {}
+    """Return switches that differ from the recipe defaults; model switches lose their `model.` prefix."""
+    defaults = Recipe().model_dump(mode="json")
+    switches = {}
     for name in _SWITCHES:
         part, key = name.split(".")
         value = recipe.get(part, {}).get(key)
-        if value is not None and value != plain[part][key]:
-            found[name.removeprefix("model.")] = value
-    return found
+        if value is not None and value != defaults[part][key]:
+            switches[name.removeprefix("model.")] = value
+    return switches

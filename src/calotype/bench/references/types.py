@@ -1,4 +1,4 @@
-"""A measurement, whoever made it: settings, figures, and what is known to be wrong with it. Reads no file."""
+"""The entry: a measurement of ours or a published one, with settings, figures and known errors."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from calotype.spec.published_results import Figure, Flag, Outcome, Settings
 
 RECORDS = "records"
-"""The source of what was measured here, of any number of systems."""
+"""The source name of our own records, for any number of systems."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is reckoned with: corrected where the source is known to be wrong."""
+    """A measurement as used for comparison, with known errors of the source corrected."""
 
     id: str
     source: str
-    """Which text or peer; for records of ours, their file."""
+    """The publication or peer; `RECORDS` for our own."""
     settings: Settings
     figures: tuple[Figure, ...]
     label: str = ""
@@ -24,12 +24,12 @@ class Entry:
     inferred: frozenset[str] = frozenset()
     flags: tuple[Flag, ...] = ()
     repeats: str | None = None
-    """The id of the row, or of the table, that this one only repeats."""
+    """The id of the row or table that this one repeats."""
     trial_of: str | None = None
-    """The id that it and other repetitions have as one."""
+    """The id of the entry that combines this trial with the others."""
     trials: int = 1
-    """How many repetitions the figures are the mean of."""
+    """Number of trials that the figures average."""
     run: str = ""
-    """Of records of ours, the folder they lie in: what was measured together."""
+    """For our records, the folder of the run."""
     swing: float = 0.0
-    """How far repetitions lie to either side of the first figure, as a share of it; 0 without any."""
+    """Half the spread of the first figure over its trials, as a share of it; 0 without trials."""

@@ -1,4 +1,4 @@
-"""Figures of an entry in one unit each, per GPU, so that two entries can be divided. Judges nothing."""
+"""Converts the figures of an entry to common units per GPU, so that entries can be compared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from calotype.bench.references.types import Entry
 from calotype.spec.published_results import Figure
 
 Measure = Literal["samples/s/GPU", "pictures × steps/s/GPU", "GiB", "TFLOP/s"]
-"""Samples and pictures are the same; a higher number is better, but for memory."""
+"""A sample is an image; higher is better, except for memory."""
 STEPS: Measure = "pictures × steps/s/GPU"
 SPEEDS: tuple[Measure, ...] = ("samples/s/GPU", "pictures × steps/s/GPU", "TFLOP/s")
 _GIB = {"GiB": 1.0, "MiB": 2**-10, "GB": 1e9 / 2**30, "KiB": 2**-20, "bytes": 2**-30}
@@ -17,20 +17,20 @@ _SECONDS = {"s": 1.0, "ms": 1e-3, "s/step": 1.0, "ms/step": 1e-3, "s/batch": 1.0
 
 
 def measures(entry: Entry) -> dict[Measure, float]:
-    """What the entry's own figures come to; of several in one unit, the first but for memory, the largest."""
-    found: dict[Measure, float] = {}
+    """Convert the entry's figures; of several in one unit the first counts, for memory the largest."""
+    values: dict[Measure, float] = {}
     if entry.outcome != "ok":
-        return found
+        return values
     for figure in entry.figures:
-        reading = _READINGS.get(figure.what)
-        # What is qualified (compiling, the first step) is not the measurement.
-        if reading is None or (figure.of is not None and figure.what != "peak_memory"):
+        convert = _CONVERTERS.get(figure.what)
+        # Qualified figures (compilation, the first step) are not the measurement.
+        if convert is None or (figure.of is not None and figure.what != "peak_memory"):
             continue
-        measured = reading(entry, figure)
+        measured = convert(entry, figure)
         if measured is not None:
             name, value = measured
-            found[name] = max(found.get(name, 0.0), value) if name == "GiB" else found.get(name, value)
-    return found
+            values[name] = max(values.get(name, 0.0), value) if name == "GiB" else values.get(name, value)
+    return values
 
 
 def seconds(figure: Figure) -> float:
@@ -42,11 +42,11 @@ def gib(figure: Figure) -> float:
 
 
 def first(entry: Entry, what: str) -> Figure | None:
-    """The entry's unqualified figure of a kind."""
+    """Return the entry's unqualified figure of a kind."""
     return next((figure for figure in entry.figures if figure.what == what and figure.of is None), None)
 
 
-_Reading = Callable[[Entry, Figure], tuple[Measure, float] | None]
+_Converter = Callable[[Entry, Figure], tuple[Measure, float] | None]
 
 
 def _throughput(entry: Entry, figure: Figure) -> tuple[Measure, float] | None:
@@ -86,7 +86,7 @@ def _compute(_entry: Entry, figure: Figure) -> tuple[Measure, float] | None:
     return "TFLOP/s", figure.value
 
 
-_READINGS: dict[str, _Reading] = {
+_CONVERTERS: dict[str, _Converter] = {
     "throughput": _throughput,
     "time": _time,
     "step_time": _step_time,

@@ -1,7 +1,7 @@
-"""Measurements as something people want to read: one HTML page that needs nothing else, and Markdown.
+"""Renders measurements as one self-contained HTML page and as Markdown.
 
-Reading order: `reading` (files), `points` (rounds of a point as one), `content` (what a report is made of),
-`environment`, `headline`, `lines`, `figures`, `ablation`, `arithmetic`, `tables`, `pictures`, `compose` (all
-of it together), `plots/` (numbers to SVG), then `page`, `markdown` and `writing` (content to files). Loads
-without torch.
+Reading order: `load` (files), `aggregate` (combines rounds of a point), `document` (the parts of a report),
+`series` (points that form a line), `sections/` (one file per section), `build` (assembles the report),
+`plots/` (numbers to SVG), then `render_html`, `render_markdown` and `write` (report to files). The package
+loads without torch.
 """

@@ -1,7 +1,7 @@
-"""Rounds of a point as one: what it was, how fast, how far apart the rounds were. Draws no conclusion.
+"""Combines the rounds of a point: settings, speed, memory and spread.
 
-The spread is that of the rounds' medians, lowest to highest; with one round that of its units, 5th to 95th
-percentile.
+The spread is the lowest to the highest median of the rounds. With one round it is the 5th to the 95th
+percentile of its units.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SIZES = ("micro_batch_size", "global_batch_size")
 
 @dataclass(frozen=True)
 class Spread:
-    """A number in the middle of others."""
+    """A median with the lowest and the highest value."""
 
     middle: float
     low: float
@@ -36,12 +36,12 @@ class PointView:
     """All rounds of one point in one file."""
 
     name: str
-    """One name for one point in a report."""
+    """The point's name, unique within a report."""
     rounds: tuple[Stored, ...]
 
     @property
     def first(self) -> Measurement:
-        """The first that worked, if any did: one that died early says little of what was asked."""
+        """The first successful round, or the first round: an early failure records few settings."""
         return self.good[0] if self.good else self.rounds[0].measurement
 
     @cached_property
@@ -70,8 +70,9 @@ class PointView:
 
     @property
     def size(self) -> tuple[int, int] | None:
-        asked = self.first.request or {}
-        return (asked["width"], asked["height"]) if asked.get("width") and asked.get("height") else None
+        request = self.first.request or {}
+        width, height = request.get("width"), request.get("height")
+        return (width, height) if width and height else None
 
     @property
     def steps(self) -> int | None:
@@ -91,12 +92,12 @@ class PointView:
 
     @property
     def variant(self) -> str | None:
-        found = self.first.settings.get(VARIANT)
-        return None if found is None else str(found)
+        variant = self.first.settings.get(VARIANT)
+        return None if variant is None else str(variant)
 
     @cached_property
     def seconds(self) -> Spread | None:
-        """Of one unit of work: a batch of pictures, or a training step."""
+        """Time of one unit of work: a batch of images, a training step or a request."""
         walls = [wall for m in self.good if (wall := m.steady)]
         if not walls:
             return None
@@ -106,37 +107,37 @@ class PointView:
 
     @property
     def repeated(self) -> bool:
-        """Whether anything is known of its spread."""
+        """Whether there are enough measurements for a spread."""
         return sum(m.steady.count for m in self.good if m.steady) > 1
 
     @cached_property
     def rate(self) -> Spread | None:
-        """Pictures or samples a second, of all devices."""
+        """Images or samples per second over all devices."""
         rates = [m.samples_per_s for m in self.good if m.samples_per_s]
         if not rates or self.seconds is None:
             return None
         middle = summarize(rates).median
-        # Requests overlap: how long each one took says nothing of how many a second there are.
+        # Requests overlap, so their latency does not determine the throughput.
         if len(rates) > 1 or self.first.kind == "serve":
             return Spread(middle, min(rates), max(rates))
         spread, each = self.seconds, self.first.samples_per_unit or 1
-        # The rate of the whole window may lie outside what single steps of it say.
+        # The rate of the whole window may lie outside the range of its single steps.
         return Spread(middle, min(middle, each / spread.high), max(middle, each / spread.low))
 
     @cached_property
     def memory_gib(self) -> float | None:
-        """The most torch reserved on any device."""
+        """Peak memory that torch reserved on any device."""
         return max((p.reserved_bytes / GIB for m in self.good for p in m.memory), default=None)
 
     @cached_property
     def tensors_gib(self) -> float | None:
-        """The most tensors held on any device, which repeats better than what torch reserves."""
+        """Peak memory of tensors on any device, which repeats better than torch's reserved memory."""
         return max((p.allocated_bytes / GIB for m in self.good for p in m.memory), default=None)
 
     @cached_property
     def tflops(self) -> float | None:
-        found = [m.work.tflops for m in self.good if m.work]
-        return summarize(found).median if found else None
+        rates = [m.work.tflops for m in self.good if m.work]
+        return summarize(rates).median if rates else None
 
     @cached_property
     def share_of_ceiling(self) -> float | None:
@@ -146,7 +147,7 @@ class PointView:
 
     @cached_property
     def facets(self) -> dict[str, Any]:
-        """What sets it apart from other points of its kind, by words a reader knows."""
+        """Settings that distinguish the point from others of its kind, by readable names."""
         m = self.first
         mapped = {"batch", "size", "steps", "cfg", "preset", "precision", "model", VARIANT}
         others: dict[str, Setting] = {k: v for k, v in m.settings.items() if k not in mapped}
@@ -168,28 +169,28 @@ class PointView:
 
     @cached_property
     def rest(self) -> str:
-        """The same for points that differ in nothing but their facets and shapes."""
+        """An identity that is equal for points which differ only in their facets and shapes."""
         m = self.first
-        asked = {key: value for key, value in (m.request or {}).items() if key not in _SHAPE}
+        request = {key: value for key, value in (m.request or {}).items() if key not in _SHAPE}
         recipe = {key: value for key, value in (m.recipe or {}).items() if key not in ("trainer", "name")}
         if "model" in recipe:
             recipe["model"] = {k: v for k, v in recipe["model"].items() if k not in _SIZES}
-        return identity_of({"file": str(self.rounds[0].file), "asked": asked, "recipe": recipe})
+        return identity_of({"file": str(self.rounds[0].file), "asked": request, "recipe": recipe})
 
 
 def points_of(stored: Sequence[Stored]) -> list[PointView]:
-    """In the order they come, each under a name of its own."""
+    """Group measurements into points, in order, each with a unique name."""
     groups: dict[tuple[Any, ...], list[Stored]] = {}
     for one in stored:
         m = one.measurement
         if m.kind != "ceiling":
             groups.setdefault((one.file, m.id, m.device, m.point), []).append(one)
-    tried = [_without_retried(group) for group in groups.values()]
-    return [PointView(name, tuple(rounds)) for name, rounds in zip(_names(tried), tried, strict=True)]
+    final = [_without_retried(group) for group in groups.values()]
+    return [PointView(name, tuple(rounds)) for name, rounds in zip(_names(final), final, strict=True)]
 
 
 def _without_retried(group: Sequence[Stored]) -> list[Stored]:
-    """A round that failed and worked when it was tried again has worked; one that failed again did once."""
+    """Drop failures of rounds that succeeded on retry; keep the last failure of each other round."""
     worked = {one.measurement.round for one in group if one.measurement.status == "ok"}
     failed = {one.measurement.round: one for one in group if one.measurement.status != "ok"}
     last = [one for number, one in failed.items() if number not in worked]
@@ -197,19 +198,19 @@ def _without_retried(group: Sequence[Stored]) -> list[Stored]:
 
 
 def _names(groups: Sequence[Sequence[Stored]]) -> list[str]:
-    """The points' own names; with their run where two share one, with their line where that is not enough."""
+    """Names of the points; with the run, and then the line, added where a name is not unique."""
     plain = [group[0].measurement.point for group in groups]
-    again = [f"{name} ({run_of(group[0].file)})" for name, group in zip(plain, groups, strict=True)]
-    lined = [f"{name} line {group[0].line}" for name, group in zip(again, groups, strict=True)]
-    seen, seen_again = Counter(plain), Counter(again)
+    with_run = [f"{name} ({run_of(group[0].file)})" for name, group in zip(plain, groups, strict=True)]
+    with_line = [f"{name} line {group[0].line}" for name, group in zip(with_run, groups, strict=True)]
+    seen, seen_with_run = Counter(plain), Counter(with_run)
     return [
-        name if seen[name] == 1 else more if seen_again[more] == 1 else most
-        for name, more, most in zip(plain, again, lined, strict=True)
+        name if seen[name] == 1 else longer if seen_with_run[longer] == 1 else longest
+        for name, longer, longest in zip(plain, with_run, with_line, strict=True)
     ]
 
 
 def run_of(file: Path) -> str:
-    """What people call a run: its folder."""
+    """Name of a run: its folder."""
     return file.parent.name if file.name == FILE and file.parent.name else file.stem
 
 

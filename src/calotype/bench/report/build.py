@@ -1,4 +1,4 @@
-"""A report from what files hold: which sections there are, and in which order. Writes nothing."""
+"""Builds a report from loaded records: its sections and their order."""
 
 from __future__ import annotations
 
@@ -35,30 +35,30 @@ def compose(material: Material, title: str | None = None) -> Report:
     entries = entries_of(points)
     best = [point.name for point in champions(points)]
     faults, listed = list(material.faults), all_points(points)
-    pictures = contact_sheets(points, faults)
+    sheets = contact_sheets(points, faults)
     sections = (
         headline(points, entries),
         published(points, entries),
         _of_tables("environment", "Environment", [environment(measurements)]),
         Section("shapes", "Batch, resolution, steps", SPREAD, figures=tuple(shape_figures(points))),
-        Section("scaling", "More GPUs", SPREAD, figures=tuple(scaling_figures(points))),
+        Section("scaling", "Scaling over GPUs", SPREAD, figures=tuple(scaling_figures(points))),
         scaling_studies(material.studies),
         _of_tables("feeding", "Feeding the GPUs", dataloader(points)),
         ablation(points),
         roofline_section(points, material.ceilings, roofs),
         peers(points),
-        pictures,
+        sheets,
         _of_tables(
             "conclusions",
             "Conclusions",
             conclusions(_comparable(points, entries), best),
-            "What follows from the records, with the arithmetic that gives it.",
+            "Statements derived from the records, each with its arithmetic.",
         ),
-        _of_tables("failures", "What failed", failures(points, material.named)),
+        _of_tables("failures", "Failures", failures(points, material.named)),
         _of_tables("points", "All points", listed, meanings(listed)),
         _of_tables("commands", "Commands", [commands(points, material.named)] if points else []),
         _of_tables("notes", "Notes", notes(points)),
-        _of_tables("unreadable", "Lines that could not be read", unreadable(faults, material.named)),
+        _of_tables("unreadable", "Unreadable lines", unreadable(faults, material.named)),
     )
     devices = dict.fromkeys(m.device for m in measurements if m.device) or ["published points"]
     return Report(
@@ -69,7 +69,7 @@ def compose(material: Material, title: str | None = None) -> Report:
 
 
 def _comparable(points: Sequence[PointView], entries: Mapping[str, Entry]) -> list[Entry]:
-    """Without an ablation's variants and the data's rates, which have sections of their own."""
+    """Entries without ablation variants and data loading rates, which have their own sections."""
     varied = {point.name for point in points if point.variant is not None or point.first.kind == "data"}
     return [entry for name, entry in entries.items() if name not in varied]
 
@@ -86,7 +86,7 @@ def _summary(material: Material, points: Sequence[PointView], num_faults: int) -
         f"{_count(len(material.stored), 'measurement')} of {_count(len(points), 'point')}",
         f"from {_count(len(material.files), 'file')}",
         when,
-        f"{failed} of the points failed" if failed else "none failed",
+        f"{_count(failed, 'point')} failed" if failed else "no failures",
         f"{_count(num_faults, 'line')} could not be read" if num_faults else "",
     ]
     return "; ".join(filter(None, parts)) + "."

@@ -1,4 +1,4 @@
-"""What a report is made of, the same for the page and for Markdown. Knows nothing of either."""
+"""The parts of a report, shared by the HTML and the Markdown renderer."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from xml.etree.ElementTree import Element
 class Cell:
     text: str
     order: float | None = None
-    """What it is sorted by; the text if it is not a number."""
+    """Sort key; without one, the text sorts."""
     mark: str = ""
-    """`bad` for what failed, `code` for what is typed."""
+    """`bad` for failures, `code` for commands."""
 
 
 @dataclass(frozen=True)
@@ -23,22 +23,22 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
     still: bool = False
-    """Whether the order of its rows is part of what it says: neither sorted nor filtered."""
+    """Whether the order of rows is meaningful; such a table is neither sorted nor filtered."""
 
     def holds_numbers(self, column: int) -> bool:
-        """What else stands in such a column, a failure or a word, stands where its numbers do."""
+        """Whether the column is numeric; its other cells, failures or words, align with the numbers."""
         return any(row[column].order is not None for row in self.rows)
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A plot, the numbers in it, and the commands that gave them."""
+    """A plot, its numbers, and the commands that produced them."""
 
     name: str
-    """Of its file and its anchor."""
+    """Name of the file and of the anchor."""
     title: str
     says: str
-    """How to read it, and what its marks are."""
+    """How to read the plot and its marks."""
     plot: Element
     data: Table
     commands: tuple[str, ...]
@@ -54,7 +54,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Sheet:
-    """Pictures that differ in one thing."""
+    """Images that differ in one setting."""
 
     title: str
     says: str
@@ -64,7 +64,7 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Card:
-    """One number that a reader should take home, with what belongs beside it."""
+    """One headline number with its context."""
 
     what: str
     value: str
@@ -103,7 +103,7 @@ def number(value: float | None, form: str = "#.4g") -> Cell:
 
 
 def _plain(value: float, text: str) -> str:
-    """`1.234e+04` and `-0.0` are for programs."""
+    """Format without an exponent and without a negative zero."""
     if "e+" in text:
         return f"{value:,.0f}"
     return text.rstrip(".") if text.strip("-+0.%") else text.lstrip("-+")
@@ -117,21 +117,21 @@ def table(
     keep: int = 1,
     alone: Sequence[str] = (),
 ) -> Table:
-    """Without columns that say nothing; what is the same in every row is said once, in the caption.
+    """Build a table without empty columns; values equal in every row move to the caption.
 
-    The first `keep` columns stay whatever is in them. Of a single row the columns `alone` go to the caption.
+    The first `keep` columns always stay. For a single row, the columns `alone` move to the caption.
     """
-    kept = [tuple(row) for row in rows]
-    spoken = [{row[i].text for row in kept} for i in range(len(columns))]
-    used = [i for i, found in enumerate(spoken) if i < keep or found - {""}]
-    same = [i for i in used if i >= keep and len(spoken[i]) == 1 and (len(kept) > 1 or columns[i] in alone)]
-    shared = [f"{columns[i]} {next(iter(spoken[i]))}" for i in same]
+    cells = [tuple(row) for row in rows]
+    texts = [{row[i].text for row in cells} for i in range(len(columns))]
+    used = [i for i, values in enumerate(texts) if i < keep or values - {""}]
+    same = [i for i in used if i >= keep and len(texts[i]) == 1 and (len(cells) > 1 or columns[i] in alone)]
+    shared = [f"{columns[i]} {next(iter(texts[i]))}" for i in same]
     shown = [i for i in used if i not in same]
-    every = "All rows" if len(kept) > 1 else "It"
+    scope = "All rows" if len(cells) > 1 else "The row"
     return Table(
-        caption=f"{caption} {every}: {', '.join(shared)}." if shared else caption,
+        caption=f"{caption} {scope}: {', '.join(shared)}." if shared else caption,
         columns=tuple(columns[i] for i in shown),
-        rows=tuple(tuple(row[i] for i in shown) for row in kept),
+        rows=tuple(tuple(row[i] for i in shown) for row in cells),
         note=note,
     )
 

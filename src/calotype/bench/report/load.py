@@ -1,7 +1,7 @@
-"""What files hold that a report can show: measurements, benchmarks, ceilings, studies. Shows nothing.
+"""Loads the records that a report shows: measurements, training benchmarks, device peaks, scaling studies.
 
-A file is JSON Lines, or one JSON record; a folder is every run's file in it. What is neither is a fault with
-file and line.
+A file holds JSON Lines or one JSON record; a folder stands for the files of all runs in it. Anything else is
+a fault with its file and line.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KNOWN = (MEASUREMENT, TRAINING, CEILING, SCALING)
 
 @dataclass
 class Material:
-    """Everything a report is made from."""
+    """All records of a report."""
 
     files: list[Path] = field(default_factory=list)
     stored: list[Stored] = field(default_factory=list)
@@ -42,28 +42,28 @@ class Material:
     faults: list[Fault] = field(default_factory=list)
 
     def named(self, file: Path) -> str:
-        """A file from the folder up that holds all of them: where that lies says nothing to a reader."""
+        """Path of a file from the common folder of all files on; its location does not matter to a reader."""
         above = Path(os.path.commonpath([one.absolute().parent for one in self.files])).parent
         return str(file.absolute().relative_to(above)) if file in self.files else str(file)
 
 
 def gather(places: Iterable[Path]) -> Material:
-    """Of all files and folders; an error where there is nothing to show."""
+    """Load all files and folders; raise an error if they hold nothing to show."""
     material = found_in(places)
     if not material.stored and not material.studies:
         problems = [Problem(f"{fault.file}:{fault.line}", fault.reason) for fault in material.faults]
         nothing = Problem(
-            "records", "hold no measurement, so there is nothing to show; give a run's records.jsonl"
+            "records", "contain no measurements, so there is nothing to show; give a run's records.jsonl"
         )
         raise RequestError([nothing, *problems])
     return material
 
 
 def found_in(places: Iterable[Path]) -> Material:
-    """The same, be it nothing at all."""
+    """Load all files and folders, even if they hold nothing."""
     places = list(places)
-    beside = [file for place in places if place.is_dir() for file in sorted(place.rglob(STUDY_FILE))]
-    material = Material(files=[*files_in(places), *beside])
+    studies = [file for place in places if place.is_dir() for file in sorted(place.rglob(STUDY_FILE))]
+    material = Material(files=[*files_in(places), *studies])
     for file in material.files:
         for line, text in _texts(file):
             try:
@@ -74,7 +74,7 @@ def found_in(places: Iterable[Path]) -> Material:
 
 
 def _texts(file: Path) -> Iterator[tuple[int, str]]:
-    # A file that is no text is a line that is no record, not the end of the report.
+    # A binary file becomes an unreadable line; it must not abort the report.
     whole = file.read_bytes().decode("utf-8", errors="replace")
     if file.suffix == ".json":
         yield 1, whole
@@ -90,7 +90,7 @@ def _take(text: str, file: Path, line: int, material: Material) -> None:
     if kind == MEASUREMENT:
         material.stored.append(Stored(file, line, Measurement.model_validate_json(text)))
     elif kind == TRAINING:
-        # Committed records carry what their script added.
+        # Committed records carry additional fields from their scripts.
         known = {key: value for key, value in values.items() if key in BenchmarkRecord.model_fields}
         record = BenchmarkRecord.model_validate(known)
         name = file.stem if file.suffix == ".json" else f"{file.stem} {line}"

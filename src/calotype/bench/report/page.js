@@ -1,4 +1,4 @@
-// Sorts and filters the tables. Without it the page is whole, only still.
+// Sorts and filters the tables. The page is complete without it.
 "use strict";
 (() => {
   const orderOf = (row, column) => {
@@ -7,7 +7,7 @@
     return cell.textContent.trim();
   };
 
-  // What has no value comes last, whichever way the rest is sorted.
+  // Cells without a value come last in both directions.
   const compare = (one, other, direction) => {
     const rank = (value) => (value === "" ? 2 : typeof value === "number" ? 0 : 1);
     if (rank(one) !== rank(other)) return rank(one) - rank(other);

@@ -1,7 +1,7 @@
-"""A report as one HTML page that asks for nothing else. Decides nothing about its content.
+"""Renders a report as one self-contained HTML page.
 
-All text goes through the template's escaping or the XML writer's. The page's own policy lets a browser run
-its one script and no other, and reach nothing.
+The template or the XML writer escapes all text. The page's content security policy allows its one script
+and no network access.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ def page(report: Report) -> str:
     from jinja2 import Environment, StrictUndefined  # noqa: PLC0415 - only pages need it
     from markupsafe import Markup  # noqa: PLC0415 - comes with it
 
-    style, script = _own("plots/style.css") + _own("page.css"), _own("page.js")
-    made = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = made.from_string(_own("page.html"))
+    style, script = _resource("plots/style.css") + _resource("page.css"), _resource("page.js")
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template = environment.from_string(_resource("page.html"))
     return template.render(
         report=report,
         style=Markup(style),  # noqa: S704 - ours
@@ -41,14 +43,14 @@ def svg(plot: Element) -> str:
 
 
 def standalone_svg(plot: Element) -> str:
-    """With its colours inside, for Markdown."""
+    """Return the plot as an SVG file with its own style, for Markdown."""
     text = svg(plot).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" width="660" ', 1)
     head, end, rest = text.partition("</desc>")
-    style = _own("plots/style.css").replace("&", "&amp;").replace("<", "&lt;")
+    style = _resource("plots/style.css").replace("&", "&amp;").replace("<", "&lt;")
     return f"{head}{end}<style>{style}</style>{rest}\n"
 
 
-def _own(name: str) -> str:
+def _resource(name: str) -> str:
     return (files("calotype.bench.report") / name).read_text("utf-8")
 
 

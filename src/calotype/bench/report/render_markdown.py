@@ -1,4 +1,4 @@
-"""A report as Markdown: the same sections, with plots as files beside it. Decides nothing about content."""
+"""Renders a report as Markdown: the same sections, with plots as separate files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def as_markdown(report: Report) -> str:
 
 
 def plain(text: str) -> str:
-    """Text that stays text: no tags, no emphasis, no links, one line."""
+    """Escape text for one line of Markdown: no tags, emphasis or links."""
     safe = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_\[\]|~])", r"\\\1", safe)
 
@@ -47,10 +47,10 @@ def _figure(figure: Figure) -> list[str]:
 
 
 def _sheet(sheet: Sheet) -> list[str]:
-    told = ", ".join(plain(picture.caption) for picture in sheet.pictures)
+    captions = ", ".join(plain(picture.caption) for picture in sheet.pictures)
     return [
         f"### {plain(sheet.title)}",
-        f"{plain(sheet.says)} On the page: {told}.",
+        f"{plain(sheet.says)} The HTML page shows: {captions}.",
         _commands(sheet.commands),
     ]
 
@@ -71,7 +71,7 @@ def _cell(cell: Cell) -> str:
 
 
 def _code(text: str) -> str:
-    """Fenced by more backticks than it holds."""
+    """Quote as code, fenced by more backticks than the text contains."""
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
     space = " " if text.startswith("`") or text.endswith("`") else ""
     return f"{fence}{space}{' '.join(text.split())}{space}{fence}"

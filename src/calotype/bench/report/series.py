@@ -1,4 +1,4 @@
-"""Which points make a line: those that differ in one thing only, and what to call it. Draws nothing."""
+"""Groups points that differ in one setting only into the lines of a chart, and labels them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from calotype.bench.report.aggregate import PointView, run_of
 from calotype.spec.records.measurement import VARIANT, identity_of
 
-_Words = Callable[[Any], str]
+_Format = Callable[[Any], str]
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One thing that is varied."""
+    """A setting that varies along a line."""
 
     name: str
     free: tuple[str, ...]
-    """The facets that follow it."""
+    """The facets that vary with it."""
     value: Callable[[PointView], float | None]
     told: Callable[[PointView], str]
 
@@ -36,7 +36,7 @@ GPUS = Axis("gpus", ("gpus", "trainer.devices", "trainer.nodes"), lambda p: p.gp
 
 @dataclass(frozen=True)
 class Bundle:
-    """Points along an axis, in its order."""
+    """Points along an axis, in order."""
 
     points: tuple[PointView, ...]
     facets: Mapping[str, Any]
@@ -44,14 +44,14 @@ class Bundle:
 
 @dataclass(frozen=True)
 class Chart:
-    """Bundles of one kind of work on one model, with the name of each."""
+    """Bundles of one kind of work on one model, each with a label."""
 
     kind: str
     model: str
     bundles: tuple[Bundle, ...]
     labels: tuple[str, ...]
     shared: str
-    """What all of them have in common."""
+    """Settings that all bundles share."""
 
     @property
     def points(self) -> list[PointView]:
@@ -59,18 +59,18 @@ class Chart:
 
 
 def charts(points: Iterable[PointView], axis: Axis, most: int) -> list[Chart]:
-    """One for each kind and model that has at least two places on the axis, of at most so many lines."""
+    """Return charts of at most `most` lines for each kind and model with two or more values on the axis."""
     groups: dict[tuple[str, str], list[PointView]] = {}
     for point in points:
         if axis.value(point) is not None and point.variant is None:
             groups.setdefault((point.first.kind, point.first.model), []).append(point)
-    found = []
+    result = []
     for (kind, model), group in groups.items():
         bundles = _bundles(group, axis)
         for start in range(0, len(bundles), most):
             part = bundles[start : start + most]
-            found.append(Chart(kind, model, tuple(part), tuple(labels(part)), shared(part)))
-    return found
+            result.append(Chart(kind, model, tuple(part), tuple(labels(part)), shared(part)))
+    return result
 
 
 def _bundles(points: Sequence[PointView], axis: Axis) -> list[Bundle]:
@@ -89,31 +89,32 @@ def _bundles(points: Sequence[PointView], axis: Axis) -> list[Bundle]:
 
 
 def labels(bundles: Sequence[Bundle]) -> list[str]:
-    """What sets each apart from the others; the runs' names where nothing else does."""
+    """Label each bundle by the facets that differ, and by its run where none does."""
     keys = dict.fromkeys(key for bundle in bundles for key in bundle.facets)
-    apart = [key for key in keys if len({str(bundle.facets.get(key)) for bundle in bundles}) > 1]
-    told = [
-        ", ".join(filter(None, (_told(key, bundle.facets.get(key)) for key in apart))) for bundle in bundles
+    differing = [key for key in keys if len({str(bundle.facets.get(key)) for bundle in bundles}) > 1]
+    names = [
+        ", ".join(filter(None, (_format_facet(key, bundle.facets.get(key)) for key in differing)))
+        for bundle in bundles
     ]
-    if len(set(told)) == len(told):
-        return told
+    if len(set(names)) == len(names):
+        return names
     files = [run_of(bundle.points[0].rounds[0].file) for bundle in bundles]
-    return [f"{name} {file}".strip() for name, file in zip(told, files, strict=True)]
+    return [f"{name} {file}".strip() for name, file in zip(names, files, strict=True)]
 
 
 def shared(bundles: Sequence[Bundle]) -> str:
     keys = dict.fromkeys(key for bundle in bundles for key in bundle.facets)
     same = [key for key in keys if len({str(bundle.facets.get(key)) for bundle in bundles}) == 1]
-    return ", ".join(filter(None, (_told(key, bundles[0].facets.get(key)) for key in same)))
+    return ", ".join(filter(None, (_format_facet(key, bundles[0].facets.get(key)) for key in same)))
 
 
-def _told(key: str, value: Any) -> str:
+def _format_facet(key: str, value: Any) -> str:
     if value is None:
         return ""
-    return _WORDS[key](value) if key in _WORDS else f"{key}={value}"
+    return _FORMATS[key](value) if key in _FORMATS else f"{key}={value}"
 
 
-_WORDS: dict[str, _Words] = {
+_FORMATS: dict[str, _Format] = {
     "software": str,
     "precision": str,
     "size": str,
@@ -129,6 +130,6 @@ _WORDS: dict[str, _Words] = {
 
 
 def name_of(point: PointView) -> str:
-    """A point in words, for who does not know the sweep."""
+    """Describe a point for a reader who does not know the sweep."""
     facets = {key: value for key, value in point.facets.items() if key not in ("device", "gpus")}
-    return ", ".join(filter(None, (_told(key, value) for key, value in facets.items())))
+    return ", ".join(filter(None, (_format_facet(key, value) for key, value in facets.items())))

@@ -1,4 +1,4 @@
-"""A report's files: the page, Markdown, and the plots that Markdown shows. Knows nothing of records."""
+"""Writes a report's files: the HTML page, the Markdown, and the plots that the Markdown shows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE, MARKDOWN = "report.html", "report.md"
 
 
 def write(report: Report, folder: Path) -> list[Path]:
-    """Every file whole or not at all; what has the same name is replaced."""
+    """Write every file atomically, replacing files of the same name."""
     texts = {PAGE: page(report), MARKDOWN: as_markdown(report)}
     for section in report.sections:
         for figure in section.figures:
@@ -22,9 +22,7 @@ def write(report: Report, folder: Path) -> list[Path]:
     try:
         (folder / FIGURES).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RequestError(
-            [Problem("--out", f"{folder} is no folder that can be written: {error}")]
-        ) from None
+        raise RequestError([Problem("--out", f"{folder} is not a writable folder: {error}")]) from None
     for name, text in texts.items():
         with atomic_write(folder / name) as out:
             out.write(text.encode())

@@ -1,6 +1,6 @@
-"""How training scales over GPUs and nodes: measured, explained by a model of a step, and predicted.
+"""Measures, models and predicts how training scales over GPUs and nodes.
 
-Reading order: `stragglers`, `exchange` and `step_time` (the model), `fitting`; `study` (measurements as
-points), `published` (what others measured), `prediction` (all of it as one record), `tables` (in rows). These
-load without torch; `points` (what is measured) and `links` (the wires) are for who runs it.
+Reading order: `allreduce_model` and `model` (the model of a step), `fit`; `observations` (measurements as
+points), `published` (published points), `predict` (the whole study as one record), `report` (rows). These
+load without torch; `plan` (runs of a study) and `measure_links` (interconnect) are for measuring.
 """

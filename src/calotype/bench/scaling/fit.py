@@ -1,7 +1,6 @@
-"""Finds a step model's parameters from measured steps: least squares of relative errors, none below zero.
+"""Fits a step model to measured steps by non-negative least squares of relative errors.
 
-What is given stays as it is. What the points cannot tell apart is said, by each parameter's uncertainty.
-Knows nothing of where points come from.
+Given parameters stay fixed. The uncertainty of each parameter shows what the points do not determine.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ FITTED = (
     "spread_s",
 )
 _ALWAYS = ("per_sample_s", "fixed_s")
-"""Of every step there is: a model without them would promise the world of more GPUs."""
+"""Parameters that are never left out: without them a model would predict unlimited scaling."""
 _OF_LINKS = ("inside_s", "between_s", "inside_latency_s", "between_latency_s")
 _LINKS = (0.0, 1.0, 100.0)
-"""Links to begin the search with, in times of one sample."""
+"""Initial link times of the search, in multiples of the time of one sample."""
 _VAGUE = 1.0
 
 
@@ -49,7 +48,7 @@ class Observed:
 class Residual:
     point: Observed
     step_s: float
-    """By the model."""
+    """Step time predicted by the model."""
 
     @property
     def relative(self) -> float:
@@ -60,25 +59,25 @@ class Residual:
 class Fit:
     model: StepModel
     free: tuple[str, ...]
-    """Parameters that were fitted; others were given, or are nothing."""
+    """Fitted parameters; the others are given or zero."""
     covariance: tuple[tuple[float, ...], ...] | None
-    """Of the free ones, by the linear theory; None where the points do not tell them apart."""
+    """Covariance of the free parameters from the linearized model; None if undetermined."""
     residuals: tuple[Residual, ...]
 
     @property
     def error(self) -> float:
-        """Root of the mean squared relative error of the step times."""
+        """Root mean square relative error of the step times."""
         return math.sqrt(math.fsum(one.relative**2 for one in self.residuals) / len(self.residuals))
 
     @property
     def uncertainty(self) -> dict[str, float]:
-        """Standard deviation of each free parameter; infinite where it is not told."""
+        """Standard deviation of each free parameter; infinite if undetermined."""
         if self.covariance is None:
             return dict.fromkeys(self.free, math.inf)
         return {name: math.sqrt(self.covariance[i][i]) for i, name in enumerate(self.free)}
 
     def uncertainty_of(self, load: Load) -> float:
-        """Standard deviation of the model's step time, as a share of it; measuring errors are not in it."""
+        """Relative standard deviation of the model's step time, without measurement errors."""
         if self.covariance is None:
             return math.inf
         at, here = self.model.step_s(load), self.model.as_dict()
@@ -93,7 +92,7 @@ class Fit:
 
     @property
     def vague(self) -> tuple[str, ...]:
-        """Parameters whose uncertainty is as large as they are, and which are not nothing."""
+        """Non-zero parameters whose uncertainty is as large as their value."""
         values = self.model.as_dict()
         return tuple(
             name
@@ -103,7 +102,7 @@ class Fit:
 
 
 def parameters_in(points: Sequence[Observed]) -> tuple[str, ...]:
-    """Parameters that could show in such points at all."""
+    """Return the parameters that can affect these points."""
     loads = [point.load for point in points]
     names = ["per_sample_s"]
     shapes = {(load.micro_batches, load.samples_per_gpu) for load in loads}
@@ -111,7 +110,7 @@ def parameters_in(points: Sequence[Observed]) -> tuple[str, ...]:
         names.append("per_micro_batch_s")
     if len({samples for _, samples in shapes}) > 1:
         names.append("fixed_s")
-    # What all points have alike is a fixed cost; a latency shows beside a bandwidth over longer rings only.
+    # A cost equal in all points is a fixed cost; separating latency from bandwidth needs several ring sizes.
     for name, counts in (
         ("inside", {load.gpus_per_node for load in loads}),
         ("between", {load.nodes for load in loads}),
@@ -126,16 +125,16 @@ def parameters_in(points: Sequence[Observed]) -> tuple[str, ...]:
 
 
 def fit_known_parameters(points: Sequence[Observed], given: StepModel, known: Collection[str] = ()) -> Fit:
-    """The model with as many parameters as the points ask for, beside those that are `known`.
+    """Fit the model with as many parameters as the points support, besides the `known` ones.
 
-    More of them always come nearer to the points and soon say nothing of others: the least useful is left out
-    as long as that lowers Akaike's criterion (corrected for few points, Hurvich and Tsai 1989).
+    More parameters always fit better but soon overfit, so the least useful one is dropped as long as that
+    lowers Akaike's criterion (corrected for few points, Hurvich and Tsai 1989).
     """
     names = [name for name in parameters_in(points) if name not in known]
     best = fit(points, given, names[: max(1, len(points) - 2)])
     while True:
-        spared = [name for name in best.free if name not in _ALWAYS]
-        fewer = [fit(points, given, [n for n in best.free if n != name]) for name in spared]
+        droppable = [name for name in best.free if name not in _ALWAYS]
+        fewer = [fit(points, given, [n for n in best.free if n != name]) for name in droppable]
         better = min(fewer, key=_criterion, default=None)
         if better is None or _criterion(better) >= _criterion(best):
             return best
@@ -146,30 +145,32 @@ def _criterion(found: Fit) -> float:
     number, parameters = len(found.residuals), len(found.free)
     if number - parameters < 2:
         return math.inf
-    # Below that, rounding is compared with rounding.
+    # Smaller errors are rounding errors.
     squares = max(found.error**2, 1e-16)
     return number * math.log(squares) + 2 * parameters * number / (number - parameters - 1)
 
 
 def fit(points: Sequence[Observed], given: StepModel, free: Sequence[str]) -> Fit:
-    """The model with the `free` parameters found from points."""
+    """Fit the `free` parameters to the points."""
     names = tuple(free)
     if len(points) < max(1, len(names)):
-        rule = f"{len(points)} points cannot tell {len(names)} parameters ({', '.join(names)}) apart"
-        raise RequestError([Problem("points", f"{rule}; measure more, or give some of them", len(points))])
+        rule = f"{len(points)} points cannot determine {len(names)} parameters ({', '.join(names)})"
+        raise RequestError(
+            [Problem("points", f"{rule}; measure more points or give some parameters", len(points))]
+        )
     if not names:
-        return _judged(points, given, (), ())
-    best = _searched(points, given, names)
-    heard = tuple(name for name, share in zip(names, abs(best.jac).max(axis=0), strict=True) if share > 0)
-    if heard != names:
-        # Hidden behind something else in every point: as good as nothing, and no reason to doubt the others.
-        return fit(points, given, heard)
+        return _with_residuals(points, given, (), ())
+    best = _search(points, given, names)
+    effective = tuple(name for name, share in zip(names, abs(best.jac).max(axis=0), strict=True) if share > 0)
+    if effective != names:
+        # Parameters without effect on any point are dropped; they must not make the others uncertain.
+        return fit(points, given, effective)
     model = replace(given, **dict(zip(names, (float(value) for value in best.x), strict=True)))
-    return _judged(points, model, names, _covariance(best, len(points)))
+    return _with_residuals(points, model, names, _covariance(best, len(points)))
 
 
-def _searched(points: Sequence[Observed], given: StepModel, names: Sequence[str]) -> Any:
-    """The best of searches that begin with cheap links and with dear ones, where the model has a bend."""
+def _search(points: Sequence[Observed], given: StepModel, names: Sequence[str]) -> Any:
+    """Return the best of several searches with fast and slow links, because the model has a kink."""
     from scipy.optimize import least_squares  # noqa: PLC0415 - slow to load
 
     typical = min(point.step_s / point.load.samples_per_gpu for point in points)
@@ -190,7 +191,7 @@ def _searched(points: Sequence[Observed], given: StepModel, names: Sequence[str]
 
     found = []
     for links in _LINKS:
-        start = _straight(
+        start = _initial_values(
             points, replace(given, **{name: links * typical for name in names if name in _OF_LINKS}), names
         )
         scale = [typical if name == "per_sample_s" else 0.1 * typical for name in names]
@@ -201,38 +202,38 @@ def _searched(points: Sequence[Observed], given: StepModel, names: Sequence[str]
     return min(found, key=lambda one: float(one.cost))
 
 
-def _straight(points: Sequence[Observed], model: StepModel, names: Sequence[str]) -> list[float]:
-    """Where to begin: the best fit if every exchange stays hidden, or shown, as it is with `model`."""
+def _initial_values(points: Sequence[Observed], model: StepModel, names: Sequence[str]) -> list[float]:
+    """Return the best linear fit, with every exchange hidden or exposed as in `model`."""
     from scipy.optimize import nnls  # noqa: PLC0415 - slow to load
 
-    rows, wanted = [], []
+    rows, targets = [], []
     for point in points:
         slopes, values = model.slopes(point.load), model.as_dict()
         known = sum(slopes[name] * values[name] for name in slopes if name not in names)
         rows.append([slopes[name] / point.step_s for name in names])
-        wanted.append(1 - known / point.step_s)
-    # Strictly inside of what is allowed, as the search wants it.
-    return [float(value) + 1e-12 for value in nnls(rows, wanted)[0]]
+        targets.append(1 - known / point.step_s)
+    # The search requires values strictly inside the bounds.
+    return [float(value) + 1e-12 for value in nnls(rows, targets)[0]]
 
 
 def _covariance(found: Any, num_points: int) -> tuple[tuple[float, ...], ...] | None:
-    """From the curvature at the best fit, and how far off the points are."""
+    """Estimate the covariance from the curvature at the best fit and the residuals."""
     from scipy.linalg import pinvh, svdvals  # noqa: PLC0415 - slow to load
 
     curvature = found.jac.T @ found.jac
     places = range(len(curvature))
     scales = [float(curvature[i][i]) ** 0.5 for i in places]
-    alike = [[float(curvature[i][j]) / (scales[i] * scales[j]) for j in places] for i in places]
-    if num_points == len(scales) or svdvals(alike)[-1] < 1e-12:
+    correlation = [[float(curvature[i][j]) / (scales[i] * scales[j]) for j in places] for i in places]
+    if num_points == len(scales) or svdvals(correlation)[-1] < 1e-12:
         return None
-    inverse = pinvh(alike)
+    inverse = pinvh(correlation)
     variance = 2 * float(found.cost) / (num_points - len(scales))
     return tuple(
         tuple(variance * float(inverse[i][j]) / (scales[i] * scales[j]) for j in places) for i in places
     )
 
 
-def _judged(
+def _with_residuals(
     points: Sequence[Observed],
     model: StepModel,
     free: tuple[str, ...],

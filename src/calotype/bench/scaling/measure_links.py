@@ -1,8 +1,8 @@
-"""A program that measures the wires: all-reduces inside each node and between the nodes, by the clock.
+"""A program that measures the interconnect with timed all-reduces inside each node and between the nodes.
 
     torchrun --nnodes=2 --nproc-per-node=8 ... -m calotype.bench.scaling.measure_links links.json
 
-The first rank writes what `calotype bench scale --links` reads. Knows nothing of training.
+The first rank writes the file that `calotype bench scale --links` reads.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ _NUM_TIMES, _NUM_WARM = 10, 3
 
 
 def link_of(count: int, num_bytes: int, small_s: float, large_s: float) -> Link:
-    """Of a ring of so many, from an all-reduce of next to nothing and one of so many bytes."""
-    turns = 2 * (count - 1)
-    travelling = max(large_s - small_s, 1e-9)
-    return Link(members=count, latency_s=small_s / turns, gb_s=turns / count * num_bytes / travelling / 1e9)
+    """Derive the link of a ring of `count` members from a tiny all-reduce and one of `num_bytes`."""
+    ring_steps = 2 * (count - 1)
+    transfer_s = max(large_s - small_s, 1e-9)
+    return Link(
+        members=count, latency_s=small_s / ring_steps, gb_s=ring_steps / count * num_bytes / transfer_s / 1e9
+    )
 
 
 def measured(num_bytes: int = BYTES) -> LinksRecord:
-    """Asked by all ranks together; the same answer on all but for the clock."""
+    """Measure on all ranks together; the ranks' results differ only in timing noise."""
     rank, world = dist.get_rank(), dist.get_world_size()
     local = int(os.environ.get("LOCAL_WORLD_SIZE", world))
     nodes = world // local
@@ -40,8 +42,8 @@ def measured(num_bytes: int = BYTES) -> LinksRecord:
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
     inside = [dist.new_group(list(range(node * local, (node + 1) * local))) for node in range(nodes)]
     between = [dist.new_group(list(range(first, world, local))) for first in range(local)]
-    found: dict[str, Link] = {}
-    # All at once, as in training: what they get of a node's wires is what is left for each.
+    links: dict[str, Link] = {}
+    # All groups run at once, as in training, so that each gets its share of a node's bandwidth.
     for name, group, count, shared_by in (
         ("inside", inside[rank // local], local, 1),
         ("between", between[rank % local], nodes, local),
@@ -49,23 +51,23 @@ def measured(num_bytes: int = BYTES) -> LinksRecord:
         if count > 1:
             times = [_timed(group, size, device) for size in (4, num_bytes)]
             one = link_of(count, num_bytes, *times)
-            found[name] = one.model_copy(update={"gb_s": one.gb_s * shared_by})
-    return LinksRecord(nodes=nodes, gpus_per_node=local, num_bytes=num_bytes, **found)
+            links[name] = one.model_copy(update={"gb_s": one.gb_s * shared_by})
+    return LinksRecord(nodes=nodes, gpus_per_node=local, num_bytes=num_bytes, **links)
 
 
 def _timed(group: dist.ProcessGroup, num_bytes: int, device: torch.device) -> float:
     tensor = torch.zeros(max(1, num_bytes // 4), device=device)
-    settle: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    taken = []
+    synchronize: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    times = []
     for turn in range(_NUM_WARM + _NUM_TIMES):
         dist.barrier(group)
-        settle()
+        synchronize()
         started = time.perf_counter()
         dist.all_reduce(tensor, group=group)
-        settle()
+        synchronize()
         if turn >= _NUM_WARM:
-            taken.append(time.perf_counter() - started)
-    return median(taken)
+            times.append(time.perf_counter() - started)
+    return median(times)
 
 
 def main(out: Path, num_bytes: int = BYTES) -> None:

@@ -1,7 +1,6 @@
-"""Training measurements as points of a scaling study: step times by load, and which of them belong together.
+"""Converts training measurements to the points of a scaling study, and groups them by scaling mode.
 
-Weak scaling is points with the same samples for each GPU, strong scaling points with the same for all. Fits
-nothing.
+Weak scaling keeps the samples per GPU, strong scaling the samples over all GPUs.
 """
 
 from __future__ import annotations
@@ -19,31 +18,33 @@ from calotype.spec.records.scaling import MeasuredScaling, Mode
 
 _SIZES = ("micro_batch_size", "global_batch_size")
 _NORMAL_QUARTILES = 1.349
-"""Between the quartiles of a normal distribution, in standard deviations."""
+"""Interquartile range of a normal distribution, in standard deviations."""
 
 
 def usable(measurements: Iterable[Measurement]) -> list[Measurement]:
-    """Those of our training that have a step time; all have to be of one kind of device and one training."""
-    found = [
+    """Return our training measurements with a step time; all must share the device type and the training."""
+    result = [
         m
         for m in measurements
         if (m.kind, m.status, m.system) == ("train", "ok", OURS) and m.samples_per_s and m.recipe
     ]
-    devices = sorted({m.device for m in found})
+    devices = sorted({m.device for m in result})
     if len(devices) > 1:
-        rule = f"are of {len(devices)} kinds of device ({', '.join(devices)}); study one at a time"
+        rule = f"contain {len(devices)} device types ({', '.join(devices)}); give records of one"
         raise RequestError([Problem("records", rule)])
-    apart = next((told for m in found if (told := _told_apart(found[0], m))), None)
-    if apart:
-        raise RequestError([Problem("records", f"are of different trainings ({apart}); study one at a time")])
-    return found
+    difference = next((text for m in result if (text := _difference(result[0], m))), None)
+    if difference:
+        raise RequestError(
+            [Problem("records", f"contain different trainings ({difference}); give records of one")]
+        )
+    return result
 
 
-def _told_apart(one: Measurement, other: Measurement) -> str | None:
-    """In what two runs differ beside batches and devices, by the first such setting that both know."""
-    mine, its = _training(one), _training(other)
-    shared = [key for key in mine if key in its and mine[key] != its[key]]
-    return f"{shared[0]}: {mine[shared[0]]} and {its[shared[0]]}" if shared else None
+def _difference(one: Measurement, other: Measurement) -> str | None:
+    """Return the first setting, besides batches and devices, that both runs know and that differs."""
+    first, second = _training(one), _training(other)
+    differing = [key for key in first if key in second and first[key] != second[key]]
+    return f"{differing[0]}: {first[differing[0]]} and {second[differing[0]]}" if differing else None
 
 
 def _training(m: Measurement) -> dict[str, object]:
@@ -53,7 +54,7 @@ def _training(m: Measurement) -> dict[str, object]:
 
 
 def observed(measurements: Sequence[Measurement]) -> list[Observed]:
-    """One for each load, the median of its rounds."""
+    """Return one point for each load, with the median of its rounds."""
     rounds: dict[Load, list[Measurement]] = {}
     for m in measurements:
         rounds.setdefault(load_of(m), []).append(m)
@@ -73,9 +74,9 @@ def load_of(m: Measurement) -> Load:
 
 
 def spread_of(measurements: Sequence[Measurement]) -> float | None:
-    """Standard deviation of a micro-batch on one GPU, from step times of the fewest GPUs; None of one step.
+    """Return the standard deviation of a micro-batch on one GPU; None with too few steps.
 
-    By the quartiles: a step that the machine interrupted says nothing of the others.
+    It comes from the quartiles of the step times on the fewest GPUs, which ignore outliers.
     """
     if not measurements:
         return None
@@ -87,21 +88,21 @@ def spread_of(measurements: Sequence[Measurement]) -> float | None:
 
 
 def scaled(points: Sequence[Observed]) -> list[MeasuredScaling]:
-    """Efficiency of every point that has a twin on fewer GPUs, and the twins themselves."""
-    ways: dict[Mode, Callable[[Load], int]] = {
+    """Return the efficiency of every point over the point on the fewest GPUs, and that point itself."""
+    modes: dict[Mode, Callable[[Load], int]] = {
         "weak": lambda load: load.samples_per_gpu,
         "strong": lambda load: load.samples,
     }
-    found = []
-    for mode, same in ways.items():
+    result = []
+    for mode, same in modes.items():
         groups: dict[tuple[int, int], list[Observed]] = {}
         for point in points:
             groups.setdefault((same(point.load), point.load.micro_batch), []).append(point)
         for group in groups.values():
             if len({point.load.gpus for point in group}) > 1:
                 base = min(group, key=lambda point: point.load.gpus)
-                found += [_scaled(mode, point, base) for point in group]
-    return found
+                result += [_scaled(mode, point, base) for point in group]
+    return result
 
 
 def _scaled(mode: Mode, point: Observed, base: Observed) -> MeasuredScaling:

@@ -1,6 +1,6 @@
-"""Which runs make a scaling study on one machine: a recipe on more and more devices. Runs nothing.
+"""Plans the runs of a scaling study on one machine: a recipe on increasing numbers of devices.
 
-Weak scaling gives every device one micro-batch, strong scaling shares the recipe's global batch.
+Weak scaling gives every device one micro-batch; strong scaling divides the recipe's global batch.
 """
 
 from __future__ import annotations
@@ -28,19 +28,21 @@ def scale_points(
     units: int | None = None,
     warmup: int | None = None,
 ) -> list[Point]:
-    """Every point once; `settings` are a recipe and its dotted keys for one device."""
+    """Return each point once; `settings` are a recipe and its dotted keys for one device."""
     base = job_of({**settings, "trainer.devices": 1}, "calotype", device=device, units=units, warmup=warmup)
     micro, total = base.recipe.model.micro_batch_size, base.recipe.model.global_batch_size
     most = max(devices)
     if modes != "weak" and any(total % (micro * number) for number in devices):
-        rule = f"{total} samples in micro-batches of {micro} cannot be shared by {_listed(devices)} devices; "
+        rule = (
+            f"{total} samples in micro-batches of {micro} cannot be divided over {_listed(devices)} devices; "
+        )
         rule += f"set model.global_batch_size={micro * lcm(*devices)}, or --mode weak"
         raise RequestError([Problem("--devices", rule, most)])
-    wanted: list[tuple[Mode, int]] = [
+    runs: list[tuple[Mode, int]] = [
         (mode, number) for mode in ("weak", "strong") if modes in (mode, "both") for number in devices
     ]
     points: dict[str, Point] = {}
-    for mode, number in wanted:
+    for mode, number in runs:
         batch = micro * number if mode == "weak" else total
         varied: dict[str, Setting] = {"trainer.devices": number, "model.global_batch_size": batch}
         job = job_of({**settings, **varied}, "calotype", device=device, units=units, warmup=warmup)
@@ -55,7 +57,7 @@ def scale_points(
 
 
 def _command(settings: Mapping[str, Setting], varied: Mapping[str, Setting], job: TrainJob) -> str:
-    """What measures it on any launcher."""
+    """Return the command that measures the point."""
     keys = {key: value for key, value in {**settings, **varied}.items() if key != "recipe"}
     words = ["train", str(settings["recipe"]), *(f"{key}={value}" for key, value in keys.items())]
     words += ["--benchmark", f"--benchmark-steps={job.units}", f"--warmup-steps={job.warmup}"]

@@ -1,6 +1,6 @@
-"""A whole study: the model fitted on what was measured, what it predicts, how it does on published points.
+"""Computes a scaling study: the fitted model, its predictions, and its accuracy on published points.
 
-Everything predicted is in the record's `predictions`, apart from what was measured. Runs nothing.
+The record keeps `predictions` separate from measurements.
 """
 
 from __future__ import annotations
@@ -32,49 +32,49 @@ GPUS_PER_NODE = 8
 
 @dataclass(frozen=True)
 class PredictionRequest:
-    """What is asked of a study."""
+    """The input of a study."""
 
     command: str
     given: dict[str, float] = field(default_factory=dict)
-    """Parameters of the model that are known already."""
+    """Known parameters of the model."""
     nodes: Sequence[int] = NODES
     gpus_per_node: int = GPUS_PER_NODE
 
 
 def parameters_of(links: LinksRecord, gradient_gb: float) -> dict[str, float]:
-    """Measured wires as parameters of the model, for so many gradients a step."""
-    found: dict[str, float] = {}
+    """Convert measured links to model parameters, for `gradient_gb` of gradients per step."""
+    parameters: dict[str, float] = {}
     for name, link in (("inside", links.inside), ("between", links.between)):
         if link is not None:
-            found |= {f"{name}_s": gradient_gb / link.gb_s, f"{name}_latency_s": link.latency_s}
-    return found
+            parameters |= {f"{name}_s": gradient_gb / link.gb_s, f"{name}_latency_s": link.latency_s}
+    return parameters
 
 
-def study(measurements: Sequence[Measurement], question: PredictionRequest) -> ScalingRecord:
-    """Of our measurements, if there are any, and of the published points."""
+def study(measurements: Sequence[Measurement], request: PredictionRequest) -> ScalingRecord:
+    """Study our measurements, if any, and the published points."""
     ours = usable(measurements)
     points, notes = observed(ours), []
-    sources: dict[str, Source] = dict.fromkeys(question.given, "given")
-    given = StepModel(**question.given)
+    sources: dict[str, Source] = dict.fromkeys(request.given, "given")
+    given = StepModel(**request.given)
     spread = spread_of(ours)
-    if spread is not None and "spread_s" not in question.given:
+    if spread is not None and "spread_s" not in request.given:
         given, sources = replace(given, spread_s=spread), {**sources, "spread_s": "measured"}
     found = None
     if len({point.load for point in points}) > 1:
         found = fit_known_parameters(points, given, sources)
     elif points:
-        notes.append("one load was measured: two at least are needed to fit a model of a step")
-    predictions = _predictions(found, points, question) if found else []
+        notes.append("only one load was measured; fitting the model of a step needs at least two")
+    predictions = _predictions(found, points, request) if found else []
     if found and all(point.load.nodes == 1 for point in points) and "between_s" not in sources:
         notes.append(
-            "no point has more than one node and no bandwidth between nodes was given: the predictions hold "
-            "as if it cost nothing to reach another node"
+            "no point has more than one node and no bandwidth between nodes was given, so the predictions "
+            "assume that communication between nodes is free"
         )
     if ours and ours[0].device.startswith("CPU"):
-        notes.append(f"what is called a GPU is a rank on cores of a {ours[0].device}: this measures no GPU")
+        notes.append(f"a GPU in this study is a rank on cores of a {ours[0].device}; no GPU was measured")
     return ScalingRecord(
         title=_title(ours),
-        command=question.command,
+        command=request.command,
         created=datetime.now(UTC),
         device=ours[0].device if ours else None,
         measured=scaled(points),
@@ -87,22 +87,22 @@ def study(measurements: Sequence[Measurement], question: PredictionRequest) -> S
 
 def _title(measurements: Sequence[Measurement]) -> str:
     if not measurements:
-        return "published points alone"
+        return "published points only"
     first = measurements[0]
     return f"{first.model} on {first.device}"
 
 
-def _predictions(found: Fit, points: Sequence[Observed], question: PredictionRequest) -> list[Prediction]:
-    """From the largest load that was measured on the fewest GPUs."""
+def _predictions(found: Fit, points: Sequence[Observed], request: PredictionRequest) -> list[Prediction]:
+    """Predict from the largest load measured on the fewest GPUs."""
     fewest = min(point.load.gpus for point in points)
     base = max((p.load for p in points if p.load.gpus == fewest), key=lambda load: load.samples_per_gpu)
-    first = base.over(question.nodes[0], question.gpus_per_node)
-    # Strong scaling divides what the first of them has to do until a micro-batch is left for each GPU.
-    most = max(question.nodes) // question.nodes[0] * base.micro_batch
+    first = base.over(request.nodes[0], request.gpus_per_node)
+    # Strong scaling divides the load of the first until each GPU has one micro-batch.
+    most = max(request.nodes) // request.nodes[0] * base.micro_batch
     shared = replace(first, samples_per_gpu=max(first.samples_per_gpu, most))
-    ways: dict[Mode, tuple[Load, list[Load]]] = {
-        "weak": (first, [first.over(n, question.gpus_per_node) for n in question.nodes]),
-        "strong": (shared, [shared.shared_by(n, question.gpus_per_node) for n in question.nodes]),
+    modes: dict[Mode, tuple[Load, list[Load]]] = {
+        "weak": (first, [first.over(n, request.gpus_per_node) for n in request.nodes]),
+        "strong": (shared, [shared.shared_by(n, request.gpus_per_node) for n in request.nodes]),
     }
     return [
         Prediction(
@@ -115,13 +115,13 @@ def _predictions(found: Fit, points: Sequence[Observed], question: PredictionReq
             efficiency=found.model.efficiency(load, begin),
             parts=found.model.parts(load),
         )
-        for mode, (begin, loads) in ways.items()
+        for mode, (begin, loads) in modes.items()
         for load in loads
     ]
 
 
 def _published() -> list[FitRecord]:
-    """Fitted on as much as somebody has who begins, on a little more, and on all of it."""
+    """Fit the published points of up to 2, 8 and 64 nodes."""
     points, found = published(), []
     for most in (2, 8, 64):
         fitted = fit_known_parameters(up_to(most, points), StepModel())

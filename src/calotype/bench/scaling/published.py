@@ -1,7 +1,7 @@
-"""What others published of scaling, as points: MosaicML Composer on up to 64 nodes of 8 H100.
+"""Loads published scaling points: MosaicML Composer on up to 64 nodes of 8 H100.
 
-The script gives each GPU the global batch divided by the number of GPUs, what is left over dropped; we take
-it that images a second count what was trained. Knows nothing of our own records.
+The published script gives each GPU the global batch divided by the number of GPUs, without the remainder; we
+assume that images per second count the trained images.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TABLE = "aws-mosaicml/single-node"
 
 
 def published() -> list[Observed]:
-    """The table of one node by micro-batch, and the chart over nodes."""
+    """Return the table of one node by micro-batch, and the chart over nodes."""
     table = [e for e in entries() if e.id.startswith(TABLE) and e.id.endswith("P5 Throughput")]
     chart = [e for e in entries() if e.id.startswith(CHART)]
     return [_point(entry) for entry in (*table, *chart) if entry.settings.ema]
@@ -29,7 +29,7 @@ def of_chart(point: Observed) -> bool:
 
 
 def up_to(nodes: int, points: Sequence[Observed]) -> list[Observed]:
-    """Those of at most so many nodes."""
+    """Return the points with at most `nodes` nodes."""
     return [point for point in points if point.load.nodes <= nodes]
 
 

@@ -1,4 +1,4 @@
-"""A scaling record in rows of words: measured, fitted, predicted, beside what was published. Plain text."""
+"""Formats a scaling record as rows of text: measured, fitted, predicted and published points."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def measured_rows(record: ScalingRecord) -> list[Row]:
 
 
 def parameter_rows(fit: FitRecord) -> list[Row]:
-    """What the model's parameters are, and how well they are known."""
+    """Return the model's parameters and their uncertainty."""
     return [_parameter(one) for one in fit.parameters if one.source != "none"]
 
 
@@ -33,20 +33,20 @@ def _parameter(one: Parameter) -> Row:
     return {
         "parameter": one.name.removesuffix("_s").replace("_", " "),
         "value": f"{one.value * scale:.4g} {unit}",
-        "uncertainty": known or ("not told" if one.source == "fitted" else ""),
+        "uncertainty": known or ("undetermined" if one.source == "fitted" else ""),
         "from": one.source,
     }
 
 
 def residual_rows(fit: FitRecord) -> list[Row]:
-    """Every point beside the model's answer."""
+    """Return every point with the model's value."""
     return [
         {
             "point": one.name,
             "nodes × GPUs": f"{one.nodes} × {one.gpus_per_node}",
             "samples/GPU": str(one.samples_per_gpu),
             "samples/s": f"{one.samples_per_s:.4g}",
-            "by the model": f"{one.by_model:.4g}",
+            "model": f"{one.by_model:.4g}",
             "error": f"{one.error:+.1%}",
         }
         for one in fit.points
@@ -54,7 +54,7 @@ def residual_rows(fit: FitRecord) -> list[Row]:
 
 
 def predicted_rows(record: ScalingRecord) -> list[Row]:
-    """Ours at each number of GPUs beside the published efficiency there."""
+    """Return our predictions with the published efficiency at the same number of GPUs."""
     published = _published_efficiency(record)
     return [_predicted(one, published) for one in record.predictions]
 
@@ -76,7 +76,7 @@ def _predicted(one: Prediction, published: dict[int, float]) -> Row:
 
 
 def published_rows(record: ScalingRecord) -> list[Row]:
-    """The published chart, and what the model says that was fitted on fewer of its nodes."""
+    """Return the published chart with the values of models fitted on fewer nodes."""
     if not record.published:
         return []
     charts = [[one for one in fit.points if one.name.startswith(CHART)] for fit in record.published]

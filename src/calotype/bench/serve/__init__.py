@@ -1,6 +1,6 @@
-"""Load on a deployment and on a plain diffusers server, by the clock.
+"""Load tests of a deployment and of a baseline diffusers server.
 
-Read `driving` (who asks when), `figures` (what is told of the answers), `asking` (over which interface),
-`watching` (what the deployment says of itself), `accounts` (nothing lost, nothing doubled), `targets` (what
-is asked, started and stopped), `run` (the phases of a run), then `records` and `report`.
+Reading order: `load_generator` (request timing), `stats` (latency and throughput), `clients` (interfaces),
+`server_metrics` (metrics and memory of the deployment), `reconcile` (lost and duplicated jobs), `targets`
+(starts and stops servers), `run` (the phases of a run), then `measurement` and `report`.
 """

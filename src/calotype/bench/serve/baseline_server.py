@@ -1,9 +1,9 @@
-"""A server as people write it around diffusers: one pipeline, one lock, one request at a time.
+"""A typical minimal server around diffusers: one pipeline, one lock, one request at a time.
 
     python -m calotype.bench.serve.baseline_server --fd N MODEL
 
-It listens on the inherited socket N. Weights, precision and device are those of the deployment it stands
-beside. Knows nothing of the load.
+It listens on the inherited socket N. Weights, precision and device are those of the deployment that it is
+compared with.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from calotype.models.resolve import resolve_model
 
 
 class BaselineRequest(BaseModel):
-    """One picture; what else a load sends means nothing here."""
+    """A request for one image; other fields of a load are ignored."""
 
     prompt: str
     steps: int = 20
@@ -38,20 +38,20 @@ class BaselineRequest(BaseModel):
 
 
 def create_app(pipeline: Any) -> FastAPI:
-    """Two routes over a pipeline."""
+    """Create the app with its two routes."""
     app, lock = FastAPI(), threading.Lock()
 
-    # Not `async`: such routes run in threads, so that others can be answered meanwhile.
+    # Not `async`: FastAPI runs such routes in threads, so that other requests are not blocked.
     @app.post("/generate")
-    def generate(wanted: BaselineRequest) -> Response:
+    def generate(request: BaselineRequest) -> Response:
         with lock:
             image = pipeline(
-                wanted.prompt,
-                num_inference_steps=wanted.steps,
-                guidance_scale=wanted.cfg,
-                width=wanted.width,
-                height=wanted.height,
-                generator=torch.Generator("cpu").manual_seed(wanted.seed),
+                request.prompt,
+                num_inference_steps=request.steps,
+                guidance_scale=request.cfg,
+                width=request.width,
+                height=request.height,
+                generator=torch.Generator("cpu").manual_seed(request.seed),
             ).images[0]
         buffer = io.BytesIO()
         image.save(buffer, "PNG")
@@ -65,11 +65,11 @@ def create_app(pipeline: Any) -> FastAPI:
 
 
 def plain_pipeline(model: str, device: str | None, precision: str | None, folder: Path | None) -> Any:
-    """The model in diffusers' own pipeline."""
-    place = choose_device(device)
-    found = resolve_model(model, models=folder)
-    with found.weights as weights:
-        live = load_model(weights, found.identity, dtype=choose_dtype(precision, place), device=place)
+    """Load the model into a diffusers pipeline."""
+    target = choose_device(device)
+    resolved = resolve_model(model, models=folder)
+    with resolved.weights as weights:
+        live = load_model(weights, resolved.identity, dtype=choose_dtype(precision, target), device=target)
     return pipeline_of(live)
 
 
@@ -80,9 +80,11 @@ def main() -> None:
     parser.add_argument("--device")
     parser.add_argument("--precision")
     parser.add_argument("--models-folder", type=Path)
-    chosen = parser.parse_args()
-    listening = socket.socket(fileno=chosen.fd)
-    app = create_app(plain_pipeline(chosen.model, chosen.device, chosen.precision, chosen.models_folder))
+    arguments = parser.parse_args()
+    listening = socket.socket(fileno=arguments.fd)
+    app = create_app(
+        plain_pipeline(arguments.model, arguments.device, arguments.precision, arguments.models_folder)
+    )
     uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
 
 

@@ -1,6 +1,6 @@
-"""One request over one interface, up to the picture in hand. Knows nothing of when.
+"""Sends one request over one interface and receives its images.
 
-Every request has an idempotency key of its own: a deployment can be asked afterwards what became of it.
+Every request has its own idempotency key, by which the deployment's job is found afterwards.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from calotype.serve.tls import Identity
 
 Interface = Literal["http", "openai", "grpc", "plain"]
 INTERFACES: tuple[Interface, ...] = ("http", "openai", "grpc")
-"""Of a deployment: /v1/jobs and then the picture, /v1/images/generations, gRPC's Generate."""
+"""Interfaces of a deployment: /v1/jobs with image download, /v1/images/generations, and gRPC's Generate."""
 PROMPTS = (
     "an orange heart, noto style, on a light blue background",
     "a construction worker, noto style, on a purple background",
@@ -34,17 +34,17 @@ _PNG = b"\x89PNG"
 
 
 @dataclass(frozen=True)
-class Response:
-    """What every request of a load asks for; prompts and seeds vary."""
+class RequestTemplate:
+    """The common content of all requests of a load; prompts and seeds vary."""
 
     request: Mapping[str, Any]
     """Values of a GenerateRequest."""
     run: str
-    """Idempotency keys begin with it."""
+    """Prefix of the idempotency keys."""
     timeout_s: float = 600.0
     api_key: str | None = None
     identity: Identity | None = None
-    """Of the server, where it speaks TLS."""
+    """The server's TLS identity, if it uses TLS."""
 
     def key(self, number: int) -> str:
         return f"{self.run}-{number}"
@@ -58,26 +58,26 @@ class Response:
 
 
 @asynccontextmanager
-async def open_client(interface: Interface, address: str, asked: Response) -> AsyncIterator[Ask]:
-    """A way to ask: `address` is a URL, or HOST:PORT for gRPC."""
+async def open_client(interface: Interface, address: str, template: RequestTemplate) -> AsyncIterator[Ask]:
+    """Open a client; `address` is a URL, or HOST:PORT for gRPC."""
     if interface == "grpc":
-        async with _channel(address, asked.identity) as channel:
-            yield _timed(_GrpcClient(CalotypeStub(channel), asked).ask, asked.timeout_s)
+        async with _channel(address, template.identity) as channel:
+            yield _timed(_GrpcClient(CalotypeStub(channel), template).ask, template.timeout_s)
         return
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    headers = asked.headers
-    # What the environment says of proxies is not meant for this; `_timed` has the one timeout.
+    headers = template.headers
+    # Proxies of the environment must not apply here; `_timed` sets the only timeout.
     async with httpx.AsyncClient(
         base_url=address,
         limits=limits,
         timeout=None,  # noqa: S113 - see above
         headers=headers,
-        verify=asked.identity.context if asked.identity else True,
+        verify=template.identity.context if template.identity else True,
         trust_env=False,
     ) as client:
-        door = _HttpClient(client, asked)
-        ways = {"http": door.job, "openai": door.openai, "plain": door.plain}
-        yield _timed(ways[interface], asked.timeout_s)
+        sender = _HttpClient(client, template)
+        senders = {"http": sender.job, "openai": sender.openai, "plain": sender.plain}
+        yield _timed(senders[interface], template.timeout_s)
 
 
 def _channel(address: str, identity: Identity | None) -> grpc.aio.Channel:
@@ -90,7 +90,7 @@ def _channel(address: str, identity: Identity | None) -> grpc.aio.Channel:
 
 
 def _timed(ask: Ask, timeout_s: float) -> Ask:
-    """The same, with an end and a word for all that can go wrong on the way."""
+    """Add a timeout, and map every error to the kind of its reply."""
 
     async def timed(number: int) -> Reply:
         try:
@@ -99,7 +99,7 @@ def _timed(ask: Ask, timeout_s: float) -> Ask:
         except TimeoutError:
             return Reply("timeout")
         except httpx.HTTPStatusError as error:
-            return Reply(_said(error.response))
+            return Reply(_error_code(error.response))
         except httpx.HTTPError as error:
             return Reply(f"connection: {type(error).__name__}")
         except grpc.aio.AioRpcError as error:
@@ -108,7 +108,7 @@ def _timed(ask: Ask, timeout_s: float) -> Ask:
     return timed
 
 
-def _said(response: httpx.Response) -> str:
+def _error_code(response: httpx.Response) -> str:
     try:
         return str(response.json()["error"]["code"])
     except (ValueError, KeyError, TypeError):
@@ -116,16 +116,16 @@ def _said(response: httpx.Response) -> str:
 
 
 class _HttpClient:
-    def __init__(self, client: httpx.AsyncClient, asked: Response) -> None:
-        self._client, self._asked = client, asked
+    def __init__(self, client: httpx.AsyncClient, template: RequestTemplate) -> None:
+        self._client, self._template = client, template
 
     async def _post(self, path: str, number: int, body: Mapping[str, Any]) -> httpx.Response:
-        key = {"Idempotency-Key": self._asked.key(number)}
+        key = {"Idempotency-Key": self._template.key(number)}
         answer = await self._client.post(path, json=body, headers=key)
         return answer.raise_for_status()
 
     async def job(self, number: int) -> Reply:
-        body = {"request": self._asked.values(number)}
+        body = {"request": self._template.values(number)}
         job = (await self._post("/v1/jobs?wait=true", number, body)).json()
         if job["state"] != "done":
             return Reply((job["failure"] or {}).get("kind", job["state"]), job["id"])
@@ -136,32 +136,32 @@ class _HttpClient:
         return Reply(job_id=job["id"], pictures=len(job["pictures"]))
 
     async def openai(self, number: int) -> Reply:
-        values = self._asked.values(number)
+        values = self._template.values(number)
         width, height = values.pop("width", None), values.pop("height", None)
         size = {"size": f"{width}x{height}"} if width and height else {}
         count = values.pop("count", 1)
         body = {**values, **size, "n": count, "response_format": "b64_json"}
-        made = (await self._post("/v1/images/generations", number, body)).json()["data"]
-        return _checked([base64.b64decode(one["b64_json"]) for one in made])
+        images = (await self._post("/v1/images/generations", number, body)).json()["data"]
+        return _checked([base64.b64decode(one["b64_json"]) for one in images])
 
     async def plain(self, number: int) -> Reply:
-        answer = await self._post("/generate", number, self._asked.values(number))
+        answer = await self._post("/generate", number, self._template.values(number))
         return _checked([answer.content])
 
 
 class _GrpcClient:
-    def __init__(self, stub: CalotypeStub, asked: Response) -> None:
-        self._asked = asked
-        self._metadata = tuple(asked.headers.items())
+    def __init__(self, stub: CalotypeStub, template: RequestTemplate) -> None:
+        self._template = template
+        self._metadata = tuple(template.headers.items())
         self._generate: Callable[..., Any] = stub.Generate
 
     async def ask(self, number: int) -> Reply:
         submission = pb.Submission(
-            request=pb.GenerateRequest(**self._asked.values(number)),
-            idempotency_key=self._asked.key(number),
+            request=pb.GenerateRequest(**self._template.values(number)),
+            idempotency_key=self._template.key(number),
         )
-        made = await self._generate(submission, metadata=self._metadata)
-        return _checked(list(made.pictures), made.job.id)
+        result = await self._generate(submission, metadata=self._metadata)
+        return _checked(list(result.pictures), result.job.id)
 
 
 def _checked(files: list[bytes], job_id: str | None = None) -> Reply:

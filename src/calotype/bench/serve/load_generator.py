@@ -1,6 +1,6 @@
-"""Who asks when: clients that each wait for their answer, or arrivals that wait for nobody.
+"""Generates load: clients that each wait for their response (closed loop), or random arrivals (open loop).
 
-Time is the event loop's. Knows nothing of what is asked, nor over what.
+The event loop's clock gives the time.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ OK = "ok"
 
 @dataclass(frozen=True)
 class Reply:
-    """What came of one request."""
+    """The result of one request."""
 
     kind: str = OK
-    """`ok`, or in a word what went wrong."""
+    """`ok`, or the kind of error."""
     job_id: str | None = None
-    """What the deployment calls it, where it has said so."""
+    """The deployment's id of the job, if known."""
     pictures: int = 0
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One request by the clock."""
+    """The times of one request."""
 
     number: int
     due_s: float
-    """When it was to be sent: latency counts from here, so that a client that is late hides nothing."""
+    """When it was scheduled: latency counts from here, so that a late client does not hide delays."""
     ended_s: float
     reply: Reply
 
@@ -41,17 +41,17 @@ class Sample:
 
 @dataclass(frozen=True)
 class Load:
-    """How much is asked, and for how long."""
+    """The rate or concurrency of requests, and the duration."""
 
     clients: int | None = None
-    """So many, each of which asks again when it has its answer."""
+    """Number of clients, each of which sends its next request after the response."""
     rate: float | None = None
-    """Requests a second on average, at random moments (a Poisson process), whoever else is waiting."""
+    """Mean requests per second of a Poisson process, independent of responses."""
     duration_s: float | None = None
     requests: int | None = None
-    """Instead of a duration: so many after the warm-up."""
+    """Number of requests after the warm-up, instead of a duration."""
     warmup_s: float = 0.0
-    """The same load before the clock starts; nothing of it counts, and nothing stops in between."""
+    """Duration of the same load before the measurement, without a pause in between; it does not count."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -61,7 +61,7 @@ class Load:
 
 @dataclass(frozen=True)
 class LoadResult:
-    """All that was asked, and between which moments it counts."""
+    """All samples, and the measured interval."""
 
     samples: tuple[Sample, ...]
     begin_s: float
@@ -73,7 +73,7 @@ OnSample = Callable[[Sample], None]
 
 
 async def generate_load(load: Load, ask: Ask, on_sample: OnSample = lambda _: None) -> LoadResult:
-    """Put the load on, and wait until every request has ended."""
+    """Generate the load and wait until every request has ended."""
     driver = _LoadGenerator(load, ask, on_sample)
     async with asyncio.TaskGroup() as group:
         if load.clients is not None:
@@ -87,14 +87,14 @@ async def generate_load(load: Load, ask: Ask, on_sample: OnSample = lambda _: No
 
 
 def gaps(rate: float, seed: int) -> Iterator[float]:
-    """Seconds between arrivals that come at random, `rate` a second; the same for the same seed."""
-    chance = random.Random(seed)  # noqa: S311 - not a secret
+    """Yield seconds between random arrivals at `rate` per second; the seed determines them."""
+    generator = random.Random(seed)  # noqa: S311 - not a secret
     while True:
-        yield chance.expovariate(rate)
+        yield generator.expovariate(rate)
 
 
 class _LoadGenerator:
-    """One load that is being put on."""
+    """The state of one load."""
 
     def __init__(self, load: Load, ask: Ask, on_sample: OnSample) -> None:
         self._load, self._ask, self._on_sample = load, ask, on_sample
@@ -105,7 +105,7 @@ class _LoadGenerator:
         self.samples: list[Sample] = []
 
     def _next(self, due_s: float) -> int | None:
-        """The number of the next request, if there is to be one."""
+        """Return the number of the next request, or None if the load is over."""
         if self._load.requests is None:
             over = due_s >= self.end_s
         else:
@@ -122,7 +122,7 @@ class _LoadGenerator:
             number = self._next(due)
             if number is None:
                 return
-            await self._one(number, due)
+            await self._send(number, due)
 
     async def arrivals(self, group: asyncio.TaskGroup) -> None:
         assert self._load.rate is not None
@@ -132,11 +132,11 @@ class _LoadGenerator:
             number = self._next(due)
             if number is None:
                 return
-            # Also when it is late already, so that those before it can be sent.
+            # Sleep even if it is late, so that earlier requests are sent.
             await asyncio.sleep(max(0.0, due - self._now()))
-            group.create_task(self._one(number, due))
+            group.create_task(self._send(number, due))
 
-    async def _one(self, number: int, due_s: float) -> None:
+    async def _send(self, number: int, due_s: float) -> None:
         reply = await self._ask(number)
         sample = Sample(number, due_s, self._now(), reply)
         self.samples.append(sample)

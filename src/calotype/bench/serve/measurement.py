@@ -1,4 +1,4 @@
-"""Phases of a run as measurements, one line each. Measures nothing."""
+"""Converts the phases of a run to measurements, one line each."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def as_measurement(
     command: str,
     started_at: datetime,
 ) -> Measurement:
-    """All that is known of a phase."""
-    told, asked = phase.figures, _settings(phase, target)
+    """Convert a phase to a measurement."""
+    stats, settings = phase.figures, _settings(phase, target)
     identity = {"system": phase.system, "models": list(target.plan.models), "request": dict(plan.request)}
     ours = phase.system == "calotype"
     return Measurement(
-        id=identity_of({**identity, **asked, "preset": target.plan.preset if ours else None}),
+        id=identity_of({**identity, **settings, "preset": target.plan.preset if ours else None}),
         point=f"{phase.system} {phase.name}",
         kind="serve",
         system=phase.system,
@@ -35,7 +35,7 @@ def as_measurement(
         preset=target.plan.preset if ours else None,
         precision=target.plan.precision,
         request=dict(plan.request),
-        settings=asked,
+        settings=settings,
         device=device if device not in ("cpu", "nothing") else f"CPU {machine.cpu.model}",
         devices=len(target.plan.devices),
         fingerprint={"machine": machine.as_dict()},
@@ -43,11 +43,11 @@ def as_measurement(
         modified=machine.modified,
         command=command,
         started_at=started_at,
-        status="ok" if told.latencies_s else "error",
-        message=None if told.latencies_s else f"no request ended well: {told.errors}",
+        status="ok" if stats.latencies_s else "error",
+        message=None if stats.latencies_s else f"no request succeeded: {stats.errors}",
         series=_series(phase),
         samples_per_unit=int(plan.request.get("count", 1)),
-        samples_per_s=told.images_per_s,
+        samples_per_s=stats.images_per_s,
         preparation=Preparation(load_s=target.load_s if ours else None),
         host_peak_bytes=max(phase.weight.bytes) if phase.weight else None,
         notes=_notes(phase),
@@ -71,17 +71,17 @@ def _settings(phase: Phase, target: Target) -> dict[str, Setting]:
 
 
 def _series(phase: Phase) -> dict[str, Series]:
-    told = phase.figures
-    found = {"throughput": Series.of("requests/s", [told.throughput])}
-    if told.latencies_s:
-        found[WALL] = Series.of("s", told.latencies_s)
-    if told.goodput is not None:
-        found["goodput"] = Series.of("requests/s", [told.goodput])
+    stats = phase.figures
+    series = {"throughput": Series.of("requests/s", [stats.throughput])}
+    if stats.latencies_s:
+        series[WALL] = Series.of("s", stats.latencies_s)
+    if stats.goodput is not None:
+        series["goodput"] = Series.of("requests/s", [stats.goodput])
     if phase.mean_jobs is not None:
-        found["batch_jobs"] = Series.of("1", [phase.mean_jobs])
+        series["batch_jobs"] = Series.of("1", [phase.mean_jobs])
     if phase.weight:
-        found["resident"] = Series.of("byte", phase.weight.bytes)
-    return found
+        series["resident"] = Series.of("byte", phase.weight.bytes)
+    return series
 
 
 def _notes(phase: Phase) -> list[str]:
@@ -89,14 +89,14 @@ def _notes(phase: Phase) -> list[str]:
     if phase.figures.errors:
         notes.append(f"errors: {_pairs(phase.figures.errors)}")
     if phase.batch_rows:
-        notes.append(f"evaluations by rows, up to: {_pairs(phase.batch_rows)}")
-        notes.append(f"evaluations by jobs, up to: {_pairs(phase.batch_jobs)}")
+        notes.append(f"evaluations by number of rows, up to: {_pairs(phase.batch_rows)}")
+        notes.append(f"evaluations by number of jobs, up to: {_pairs(phase.batch_jobs)}")
     if phase.account:
         known = phase.account
         notes.append(
-            f"{known.asked} asked, {known.listed} listed, {len(known.lost)} lost, "
-            f"{len(known.doubled)} doubled, {len(known.unfinished)} unfinished, "
-            f"{len(known.unasked)} unasked, {len(known.misnamed)} misnamed"
+            f"{known.asked} requested, {known.listed} listed, {len(known.lost)} lost, "
+            f"{len(known.doubled)} duplicated, {len(known.unfinished)} unfinished, "
+            f"{len(known.unasked)} unrequested, {len(known.misnamed)} with a wrong id"
         )
     return notes
 

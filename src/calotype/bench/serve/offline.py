@@ -1,6 +1,6 @@
-"""The same pictures without a server: Engine.generate, whole batches at a time, at the batch it does best at.
+"""Measures the same images without a server: Engine.generate with whole batches of several sizes.
 
-Each batch size is a point of an inference sweep, in a process of its own. Knows nothing of serving.
+Each batch size is a point of an inference sweep, in its own process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def offline(
     *,
     units: int | None = None,
 ) -> list[Measurement]:
-    """One measurement for each batch size; those that were over when it was cancelled are kept too."""
+    """Measure each batch size; on cancellation, the finished measurements are kept."""
     settings = {name: request[name] for name in ("steps", "cfg", "sampler", "schedule") if name in request}
     if request.get("width") and request.get("height"):
         settings["size"] = f"{request['width']}x{request['height']}"

@@ -1,7 +1,4 @@
-"""Nothing lost, nothing doubled: what clients were told beside what the deployment lists.
-
-Knows nothing of either's ways.
-"""
+"""Compares the clients' results with the deployment's jobs to find lost and duplicated jobs."""
 
 from __future__ import annotations
 
@@ -16,20 +13,20 @@ from calotype.spec.job import FINAL_STATES
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """How a run adds up; all lists are empty when it does."""
+    """The comparison of a run; all lists are empty if it is consistent."""
 
     asked: int
     listed: int
     lost: tuple[str, ...]
-    """Keys whose client had its picture, and whose job the deployment does not list as done."""
+    """Keys whose client received its image, while the deployment does not list the job as done."""
     unfinished: tuple[str, ...]
-    """Keys of jobs that were accepted and have not ended."""
+    """Keys of accepted jobs that have not ended."""
     doubled: tuple[str, ...]
     """Keys with more than one job."""
     unasked: tuple[str, ...]
-    """Keys of jobs that nobody asked for."""
+    """Keys of jobs that no client requested."""
     misnamed: tuple[str, ...]
-    """Keys whose client was told another id than the deployment lists."""
+    """Keys whose client received another job id than the deployment lists."""
 
     @property
     def is_consistent(self) -> bool:
@@ -39,7 +36,7 @@ class Reconciliation:
 def reconcile(
     samples: Sequence[Sample], jobs: Iterable[Mapping[str, Any]], key: Callable[[int], str]
 ) -> Reconciliation:
-    """Hold what was asked against what is listed; `key` tells a request's idempotency key by its number."""
+    """Compare samples with listed jobs; `key` maps the number of a request to its idempotency key."""
     listed = list(jobs)
     number_of = Counter(str(job["idempotency_key"]) for job in listed)
     by_key = {str(job["idempotency_key"]): job for job in listed}

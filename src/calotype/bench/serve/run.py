@@ -1,7 +1,4 @@
-"""The phases of a run: one client alone, the load, less of it; then the same load on a plain server.
-
-Knows nothing of how servers are started, nor of what is written down.
-"""
+"""Runs the phases of a load test: one client, the load, parts of it, and the load on a baseline server."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
-from calotype.bench.serve.clients import Interface, Response, open_client
+from calotype.bench.serve.clients import Interface, RequestTemplate, open_client
 from calotype.bench.serve.load_generator import OK, Ask, Load, LoadResult, Sample, generate_load
 from calotype.bench.serve.reconcile import Reconciliation, reconcile
 from calotype.bench.serve.server_metrics import JOBS, ROWS, Counted, MemoryUse, ServerMetrics, watch_server
@@ -24,42 +21,42 @@ from calotype.core.progress import Progress
 from calotype.serve.tls import Identity, identity_at
 
 WARM_REQUESTS = 1
-_WEIGH_EVERY_S = 1.0
+_SAMPLE_MEMORY_EVERY_S = 1.0
 
 
 class NoAnswerError(CalotypeError):
-    """A load of which nothing can be told."""
+    """A load without a usable result."""
 
 
 @dataclass(frozen=True)
 class ServePlan:
-    """What to put on whom."""
+    """The load and the phases of a run."""
 
     load: Load
     interface: Interface = "http"
     request: Mapping[str, Any] = field(default_factory=dict)
     """Values of a GenerateRequest, for all requests."""
     target_s: float | None = None
-    """What goodput counts."""
+    """The latency target of goodput."""
     solo: int = 10
-    """Requests of one client by itself, before the load."""
+    """Requests of a single client before the load."""
     few: tuple[int, ...] = ()
-    """After the load: so many clients, each of which waits for its answer."""
+    """Numbers of clients for the phases after the load."""
     shares: tuple[float, ...] = ()
-    """After that: arrivals at each of these shares of the throughput it reached."""
+    """Shares of the load's throughput for the phases after that, as arrival rates."""
     timeout_s: float = 600.0
     api_key: str | None = None
     identity: Identity | None = None
-    """Of a deployment that speaks TLS."""
+    """The TLS identity of the deployment, if it uses TLS."""
 
-    def asked(self, phase: str) -> Response:
+    def template(self, phase: str) -> RequestTemplate:
         run = f"bench-{uuid4().hex[:12]}-{phase}"
-        return Response(self.request, run, self.timeout_s, self.api_key, self.identity)
+        return RequestTemplate(self.request, run, self.timeout_s, self.api_key, self.identity)
 
 
 @dataclass(frozen=True)
 class Phase:
-    """One part of a run, and all that is known of it."""
+    """One phase of a run and its results."""
 
     name: str
     system: str
@@ -67,9 +64,9 @@ class Phase:
     interface: Interface
     figures: LatencyStats
     account: Reconciliation | None = None
-    """None of a server that lists nothing."""
+    """None if the server does not list jobs."""
     counted: Counted | None = None
-    """What the deployment's metrics gained."""
+    """Increase of the deployment's metrics during the phase."""
     weight: MemoryUse | None = None
 
     @property
@@ -86,19 +83,19 @@ class Phase:
 
 
 Finished = Callable[[Phase, str], None]
-"""Told of a phase when it is over, and of the name of what it ran on: what follows may be interrupted."""
+"""Called with each finished phase and its device, because later phases may be interrupted."""
 
 
 async def on_deployment(
     target: Target, plan: ServePlan, progress: Progress, finished: Finished
 ) -> tuple[list[Phase], str]:
-    """All phases on a deployment, and the name of what it runs on."""
+    """Run all phases on a deployment; return them and the name of its device."""
     address = target.running.grpc if plan.interface == "grpc" else target.running.http
     if address is None:
         raise NoAnswerError("the deployment has no gRPC interface; measure it over HTTP")
     if (certificate := target.plan.reached.tls_certificate) is not None:
         plan = replace(plan, identity=identity_at(target.running.http, certificate))
-    headers, context = plan.asked("").headers, plan.identity.context if plan.identity else None
+    headers, context = plan.template("").headers, plan.identity.context if plan.identity else None
     async with watch_server(target.running.http, target.running.pid, headers, context) as deployment:
         workers = (await deployment.status())["workers"]
         device = ", ".join(sorted({str(worker["device"]) for worker in workers}))
@@ -113,7 +110,9 @@ async def on_deployment(
         await measure("load", plan.load)
         reached = phases[-1].figures.throughput
         if (plan.few or plan.shares) and not reached:
-            raise NoAnswerError("nothing ended well under the load: there is no share of it")
+            raise NoAnswerError(
+                "no request of the load succeeded, so its parts cannot be measured; lower the load"
+            )
         for clients in plan.few:
             few = f"{clients} client{'s' * (clients > 1)}"
             await measure(few, replace(plan.load, clients=clients, rate=None))
@@ -125,47 +124,47 @@ async def on_deployment(
 async def _phase(
     name: str, load: Load, address: str, deployment: ServerMetrics, plan: ServePlan, progress: Progress
 ) -> Phase:
-    asked = plan.asked(name.replace(" ", "-"))
-    async with open_client(plan.interface, address, asked) as ask:
-        await _warm(replace(asked, run=f"warm-{asked.run}"), plan, address)
+    template = plan.template(name.replace(" ", "-"))
+    async with open_client(plan.interface, address, template) as ask:
+        await _warm(replace(template, run=f"warm-{template.run}"), plan, address)
         before = await deployment.counted()
-        async with deployment.weighed(_WEIGH_EVERY_S) as weight:
-            driven = await _driven(name, load, ask, progress)
+        async with deployment.sample_memory(_SAMPLE_MEMORY_EVERY_S) as weight:
+            result = await _generate_with_progress(name, load, ask, progress)
         after = await deployment.counted()
-    jobs = await deployment.jobs(asked.run)
+    jobs = await deployment.jobs(template.run)
     return Phase(
         name,
         "calotype",
         load,
         plan.interface,
-        latency_stats(driven, plan.target_s),
-        reconcile(driven.samples, jobs, asked.key),
+        latency_stats(result, plan.target_s),
+        reconcile(result.samples, jobs, template.key),
         after.since(before),
         weight,
     )
 
 
 async def on_baseline(url: str, plan: ServePlan, progress: Progress) -> Phase:
-    """The same load on the plain server."""
-    asked = plan.asked("plain")
+    """Run the load on the baseline server."""
+    template = plan.template("plain")
     plain = replace(plan, interface="plain", api_key=None)
-    async with open_client("plain", url, asked) as ask:
-        await _warm(asked, plain, url)
-        driven = await _driven("plain diffusers", plan.load, ask, progress)
-    return Phase("load", "diffusers-fastapi", plan.load, "plain", latency_stats(driven, plan.target_s))
+    async with open_client("plain", url, template) as ask:
+        await _warm(template, plain, url)
+        result = await _generate_with_progress("plain diffusers", plan.load, ask, progress)
+    return Phase("load", "diffusers-fastapi", plan.load, "plain", latency_stats(result, plan.target_s))
 
 
-async def _warm(asked: Response, plan: ServePlan, address: str) -> None:
-    """A few requests for nobody; what cannot be asked at all is said here."""
-    async with open_client(plan.interface, address, asked) as ask:
-        driven = await generate_load(Load(clients=1, requests=WARM_REQUESTS), ask)
-    wrong = {sample.reply.kind for sample in driven.samples} - {OK}
+async def _warm(template: RequestTemplate, plan: ServePlan, address: str) -> None:
+    """Send a few warm-up requests and fail early if they do not succeed."""
+    async with open_client(plan.interface, address, template) as ask:
+        result = await generate_load(Load(clients=1, requests=WARM_REQUESTS), ask)
+    wrong = {sample.reply.kind for sample in result.samples} - {OK}
     if wrong:
-        raise NoAnswerError(f"a first request was answered with {', '.join(sorted(wrong))}")
+        raise NoAnswerError(f"the warm-up request failed: {', '.join(sorted(wrong))}")
 
 
-async def _driven(name: str, load: Load, ask: Ask, progress: Progress) -> LoadResult:
-    """Drive, and show how it goes: requests done, or seconds gone by."""
+async def _generate_with_progress(name: str, load: Load, ask: Ask, progress: Progress) -> LoadResult:
+    """Generate the load and show its progress in requests or seconds."""
     total = load.requests or round(load.warmup_s + (load.duration_s or 0.0))
     begin, kinds = asyncio.get_running_loop().time() + load.warmup_s, Counter[bool]()
     progress.start(name, total)
@@ -180,10 +179,10 @@ async def _driven(name: str, load: Load, ask: Ask, progress: Progress) -> LoadRe
             show()
 
     async with _every_second(show) if load.requests is None else nullcontext():
-        driven = await generate_load(load, ask, on_sample)
-    if not driven.samples:
-        raise NoAnswerError(f"{name}: nothing was asked in {total} s; ask more often or for longer")
-    return driven
+        result = await generate_load(load, ask, on_sample)
+    if not result.samples:
+        raise NoAnswerError(f"{name}: no request was sent in {total} s; raise the rate or the duration")
+    return result
 
 
 @asynccontextmanager

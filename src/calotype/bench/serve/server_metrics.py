@@ -1,7 +1,4 @@
-"""What a deployment says of itself before, during and after a load, and what its processes weigh. Over HTTP.
-
-Knows nothing of who puts the load on.
-"""
+"""Reads a deployment's metrics and status over HTTP, and the memory of its processes."""
 
 from __future__ import annotations
 
@@ -21,20 +18,20 @@ ROWS, JOBS = "calotype_batch_rows", "calotype_batch_jobs"
 
 @dataclass(frozen=True)
 class Counted:
-    """What its metrics said at one moment."""
+    """A snapshot of the deployment's metrics."""
 
     values: Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
 
     def total(self, name: str) -> float:
-        """Over all labels."""
+        """Sum over all labels."""
         return sum(value for (found, _), value in self.values.items() if found == name)
 
     def since(self, before: Counted) -> Counted:
-        """What was added; meaningful of counters and histograms alone."""
+        """Return the increase since `before`, which is meaningful for counters and histograms only."""
         return Counted({key: value - before.values.get(key, 0.0) for key, value in self.values.items()})
 
     def histogram(self, name: str) -> dict[str, int]:
-        """How many fell between each bound and the one below it, by upper bound; empty ones left out."""
+        """Return the count of each non-empty bucket by its upper bound."""
         bounds = {
             dict(labels)["le"]: value
             for (found, labels), value in self.values.items()
@@ -53,7 +50,7 @@ class Counted:
 
 
 def parse_metrics(text: str) -> Counted:
-    """Read Prometheus's text."""
+    """Parse the Prometheus text format."""
     from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415 - only where served
 
     families = text_string_to_metric_families(text)
@@ -63,19 +60,19 @@ def parse_metrics(text: str) -> Counted:
 
 @dataclass
 class MemoryUse:
-    """Main memory of the deployment's processes, as it was while the load went on."""
+    """Main memory of the deployment's processes during a load."""
 
     bytes: list[int] = field(default_factory=list)
-    """Resident, of server and workers together."""
+    """Samples of the resident memory of server and workers together."""
 
     @property
     def growth(self) -> int:
-        """From the middle, when all caches are filled, to the end."""
+        """Growth from the middle of the load, when all caches are filled, to its end."""
         return self.bytes[-1] - self.bytes[len(self.bytes) // 2]
 
 
 class ServerMetrics:
-    """A deployment that is looked at."""
+    """Reads the metrics, status and jobs of a deployment."""
 
     def __init__(self, client: httpx.AsyncClient, server_pid: int) -> None:
         self._client, self._server = client, server_pid
@@ -93,42 +90,42 @@ class ServerMetrics:
         return sum(resident_bytes([self._server, *(one["pid"] for one in workers if one["pid"])]))
 
     async def jobs(self, keys_begin_with: str) -> list[dict[str, Any]]:
-        """All jobs of a run, newest first."""
+        """Return all jobs of a run, newest first."""
         found: list[dict[str, Any]] = []
         page: dict[str, Any] = {"next": ""}
         while page["next"] is not None:
-            asked = {"limit": PAGE, **({"before": page["next"]} if page["next"] else {})}
-            page = (await self._client.get("/v1/jobs", params=asked)).raise_for_status().json()
+            query = {"limit": PAGE, **({"before": page["next"]} if page["next"] else {})}
+            page = (await self._client.get("/v1/jobs", params=query)).raise_for_status().json()
             found += [
                 job for job in page["jobs"] if (job["idempotency_key"] or "").startswith(keys_begin_with)
             ]
         return found
 
     @asynccontextmanager
-    async def weighed(self, every_s: float) -> AsyncIterator[MemoryUse]:
-        """Weigh it for as long as the block runs, first and last included."""
-        weight = MemoryUse([await self.resident_bytes()])
+    async def sample_memory(self, every_s: float) -> AsyncIterator[MemoryUse]:
+        """Sample the memory while the block runs, including its start and end."""
+        memory = MemoryUse([await self.resident_bytes()])
 
-        async def go_on() -> None:
+        async def sample() -> None:
             while True:
                 await asyncio.sleep(every_s)
                 with suppress(httpx.HTTPError):
-                    weight.bytes.append(await self.resident_bytes())
+                    memory.bytes.append(await self.resident_bytes())
 
-        weighing = asyncio.create_task(go_on())
+        sampling = asyncio.create_task(sample())
         try:
-            yield weight
+            yield memory
         finally:
-            weighing.cancel()
-            await asyncio.gather(weighing, return_exceptions=True)
-        weight.bytes.append(await self.resident_bytes())
+            sampling.cancel()
+            await asyncio.gather(sampling, return_exceptions=True)
+        memory.bytes.append(await self.resident_bytes())
 
 
 @asynccontextmanager
 async def watch_server(
     url: str, server_pid: int, headers: Mapping[str, str], context: SSLContext | None
 ) -> AsyncIterator[ServerMetrics]:
-    """`context` is how it is trusted, where it speaks TLS."""
+    """Connect to a deployment; `context` verifies its TLS certificate."""
     verify = True if context is None else context
     async with httpx.AsyncClient(
         base_url=url, headers=headers, timeout=60, verify=verify, trust_env=False
@@ -137,7 +134,7 @@ async def watch_server(
 
 
 def resident_bytes(pids: Iterable[int]) -> Sequence[int]:
-    """Main memory of each process; of one that has gone, none."""
+    """Return the resident memory of each process; 0 for one that has ended."""
     return [_resident(Path(f"/proc/{pid}/status")) for pid in pids]
 
 

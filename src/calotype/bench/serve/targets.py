@@ -1,6 +1,6 @@
-"""What a load is put on: a deployment of our own or one that runs, and a plain server beside it.
+"""The targets of a load: a temporary or a running deployment, and the baseline server.
 
-Whatever is started here is stopped here, also after Ctrl-C and SIGTERM. Knows nothing of loads.
+Everything started here is stopped here, also after Ctrl-C and SIGTERM.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ Tell = Callable[[str], None]
 
 
 class BaselineServerError(CalotypeError):
-    """The plain server did not come up."""
+    """The baseline server did not start."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A deployment that runs."""
+    """A running deployment."""
 
     plan: DeploymentConfig
     running: Endpoint
     load_s: float | None
-    """What its start took; None if it ran already."""
+    """Duration of its start; None if it was running already."""
 
 
 def known_deployment(name: str) -> Target:
-    """One that was deployed by somebody."""
+    """Return a deployment that is already running."""
     place, running = running_deployment(name)
     return Target(place.plan(), running, None)
 
 
 @contextmanager
 def temporary_deployment(plan: DeploymentConfig, tell: Tell) -> Iterator[Target]:
-    """One in a folder of its own, which is gone afterwards."""
+    """Start a deployment in a temporary folder, and stop it afterwards."""
     with tempfile.TemporaryDirectory(prefix="calotype-bench-") as folder:
         place = DeploymentDir(Path(folder) / plan.name)
         began = time.monotonic()
@@ -60,7 +60,7 @@ def temporary_deployment(plan: DeploymentConfig, tell: Tell) -> Iterator[Target]
         try:
             yield Target(plan, running, time.monotonic() - began)
         finally:
-            with _undisturbed():
+            with _signals_ignored():
                 stop(running, at_once=True)
 
 
@@ -68,23 +68,31 @@ def temporary_deployment(plan: DeploymentConfig, tell: Tell) -> Iterator[Target]
 def baseline_server(
     model: str, device: str | None, precision: str | None, models_folder: Path | None
 ) -> Iterator[str]:
-    """The URL of a plain server, once it answers."""
+    """Start the baseline server and yield its URL once it responds."""
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening, tempfile.TemporaryFile() as log:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         options = {"device": device, "precision": precision, "models-folder": models_folder}
-        given = [f"--{name}={value}" for name, value in options.items() if value is not None]
+        arguments = [f"--{name}={value}" for name, value in options.items() if value is not None]
         fd = str(listening.fileno())
-        command = [sys.executable, "-m", "calotype.bench.serve.baseline_server", "--fd", fd, *given, model]
+        command = [
+            sys.executable,
+            "-m",
+            "calotype.bench.serve.baseline_server",
+            "--fd",
+            fd,
+            *arguments,
+            model,
+        ]
         process = subprocess.Popen(  # noqa: S603 - our own module, and no shell
             command,
             pass_fds=(listening.fileno(),),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            # Ctrl-C is ours to handle.
+            # This process handles Ctrl-C.
             start_new_session=True,
         )
-        # From now on only the server has it: whoever asks hears when it dies.
+        # Only the server holds the socket from now on, so that connections fail if it dies.
         listening.close()
         try:
             try:
@@ -92,14 +100,16 @@ def baseline_server(
             except httpx.HTTPError as error:
                 log.seek(0)
                 lines = log.read().decode("utf-8", "replace").splitlines()[-_LAST_LINES:]
-                raise BaselineServerError("\n  ".join([f"the plain server ended: {error}", *lines])) from None
+                raise BaselineServerError(
+                    "\n  ".join([f"the baseline server ended: {error}", *lines])
+                ) from None
             yield url
         finally:
-            with _undisturbed():
-                _end(process)
+            with _signals_ignored():
+                _terminate(process)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _terminate(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(_SHUT_DOWN_S)
@@ -109,7 +119,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """SIGTERM is taken as Ctrl-C is, so that what was started is stopped."""
+    """Handle SIGTERM like Ctrl-C, so that started processes are stopped."""
 
     def interrupt(_: int, __: FrameType | None) -> None:
         signal.raise_signal(signal.SIGINT)
@@ -122,8 +132,8 @@ def stoppable() -> Iterator[None]:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """A second Ctrl-C must not leave a process behind."""
+def _signals_ignored() -> Iterator[None]:
+    """Ignore further signals, so that a second Ctrl-C does not leave a process behind."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
     try:

@@ -1,6 +1,6 @@
-"""Sweeps: many points, each measured in a process of its own, round after round.
+"""Runs sweeps: many points, each measured in its own process, round after round.
 
-Reading order: `axes` and `points` (what people write); `timing` and `devices` (the clock); `child` (the
-process of a point) and `notebook` (what it notes); `runner` (all points, resumable); `ratios` and `table`
-(what is shown). What a point does is in `bench/inference` and `bench/training`; servers would stand beside.
+Reading order: `axes` and `points` (input); `timing` and `device_clocks` (time); `worker_process` (the process
+of a point) and `partial_record` (its record); `subprocess_runner` and `runner` (all points, resumable);
+`ratios` and `table` (output). The work of a point is in `bench/inference` and `bench/training`.
 """

@@ -1,4 +1,4 @@
-"""Axes as people type them, and all combinations of their values. Knows nothing of what they mean."""
+"""Parses the axes of a sweep and enumerates all combinations of their values."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _WORDS: dict[str, Setting] = {"true": True, "false": False, "none": None, "null"
 
 
 def parse_axes(words: Iterable[str], texts: Container[str] = ()) -> dict[str, tuple[Setting, ...]]:
-    """`batch=1,2,4 size=512x512,768x768` as values by axis; `\\,` is a comma inside a value.
+    """Parse `batch=1,2,4 size=512x512,768x768` to values by axis; `\\,` is a comma inside a value.
 
-    Values of the axes that are `texts` stay as they are typed, however much they look like numbers.
+    Values of the axes in `texts` stay strings, even if they look like numbers.
     """
     axes: dict[str, tuple[Setting, ...]] = {}
     problems = []
@@ -30,9 +30,9 @@ def parse_axes(words: Iterable[str], texts: Container[str] = ()) -> dict[str, tu
             rule = f"{word!r} should be NAME=VALUE,VALUE,…, for instance batch=1,2,4"
             problems.append(Problem("--sweep", rule, word))
         elif name in axes:
-            problems.append(Problem("--sweep", f"{name!r} is there twice; put its values together", word))
+            problems.append(Problem("--sweep", f"{name!r} is given twice; list its values in one axis", word))
         elif len(set(map(repr, values))) < len(values):
-            problems.append(Problem("--sweep", f"{word!r} names a value twice", word))
+            problems.append(Problem("--sweep", f"{word!r} contains a value twice", word))
         else:
             axes[name.strip()] = values
     if problems:
@@ -43,13 +43,13 @@ def parse_axes(words: Iterable[str], texts: Container[str] = ()) -> dict[str, tu
 def combinations(
     points: Iterable[Mapping[str, Setting]], axes: Mapping[str, tuple[Setting, ...]]
 ) -> Iterator[dict[str, Setting]]:
-    """Every point with every combination of the axes' values, the last axis changing fastest."""
+    """Yield every point with every combination of the axes' values; the last axis changes fastest."""
     listed = list(points)
     total = len(listed)
     for values in axes.values():
         total *= len(values)
     if total > MAX_SWEEP:
-        rule = f"{total} points are more than the {MAX_SWEEP} a sweep may have; split it"
+        rule = f"{total} points exceed the limit of {MAX_SWEEP} per sweep; split the sweep"
         raise RequestError([Problem("--sweep", rule, total)])
     for point in listed:
         for values in product(*axes.values()):
@@ -57,18 +57,18 @@ def combinations(
 
 
 def name_of(settings: Mapping[str, Setting]) -> str:
-    """What people call a point: its settings as they would type them."""
+    """Name a point by its settings, as typed on the command line."""
     return " ".join(f"{name}={shown(value)}" for name, value in settings.items())
 
 
 def typed(name: str, value: Setting) -> str:
-    """An axis of one value, such that `parse_axes` reads it."""
+    """Format an axis of one value so that `parse_axes` reads it."""
     text = repr(value) if isinstance(value, float) else shown(value)
     return f"{name}={text}".replace(",", "\\,")
 
 
 def shown(value: Setting) -> str:
-    """A value as people write it."""
+    """Format a value for a reader."""
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,7 +1,4 @@
-"""Devices as a clock and a scale see them: a GPU through CUDA events and NVML, a CPU through nothing.
-
-Knows nothing of what runs on them.
-"""
+"""Clocks, memory peaks and energy of devices: CUDA events and NVML for a GPU, the host clock for a CPU."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from calotype.spec.records.measurement import PeakMemory
 
 
 class Cpu:
-    """Does what it is told at once."""
+    """A CPU, whose work is synchronous."""
 
     has_clock = False
 
@@ -56,9 +53,9 @@ class Cuda:
         torch.cuda.synchronize(self._device)
 
     def mark(self) -> torch.cuda.Event:
-        made = torch.cuda.Event(enable_timing=True)
-        made.record(torch.cuda.current_stream(self._device))
-        return made
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._device))
+        return event
 
     def seconds_between(self, one: torch.cuda.Event, other: torch.cuda.Event) -> float:
         return one.elapsed_time(other) / 1000
@@ -71,7 +68,7 @@ class Cuda:
         torch.cuda.reset_peak_memory_stats(self._device)
 
     def peak_memory(self) -> list[PeakMemory]:
-        # Torch keeps what it has reserved, so what is in use now is near the most there was.
+        # Torch keeps reserved memory, so the current use is close to the peak.
         free, total = torch.cuda.mem_get_info(self._device)
         return [
             PeakMemory(
@@ -88,5 +85,5 @@ def measured_device(device: torch.device) -> Cpu | Cuda:
 
 
 def host_peak_bytes() -> int:
-    """The most main memory this process has had."""
+    """Return the peak main memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

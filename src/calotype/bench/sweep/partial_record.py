@@ -1,7 +1,4 @@
-"""What a measuring process notes down as it goes, so that one that is killed still says who it was.
-
-Knows nothing of what is measured.
-"""
+"""Saves a measurement while it is taken, so that a killed process leaves a record."""
 
 from __future__ import annotations
 
@@ -18,9 +15,9 @@ UNFINISHED = "ended before it was done"
 
 
 def blank(ticket: Ticket, machine: Fingerprint, started_at: datetime) -> Measurement:
-    """A measurement of which nothing is known but what was asked."""
+    """Create a measurement that holds only the request."""
     job = ticket.point.job
-    asked: dict[str, Any] = (
+    request: dict[str, Any] = (
         {"model": job.model, "preset": job.preset, "request": job.request.as_dict()}
         if isinstance(job, InferenceJob)
         else {
@@ -46,32 +43,32 @@ def blank(ticket: Ticket, machine: Fingerprint, started_at: datetime) -> Measure
         started_at=started_at,
         status="error",
         message=UNFINISHED,
-        **asked,
+        **request,
     )
 
 
-def _device(asked: str | None, machine: Fingerprint) -> str:
-    """The likely name, until torch says which device it really is."""
-    gpus = [] if asked == "cpu" else [str(gpu.name) for gpu in machine.gpus]
+def _device(requested: str | None, machine: Fingerprint) -> str:
+    """Guess the device's name until torch reports it."""
+    gpus = [] if requested == "cpu" else [str(gpu.name) for gpu in machine.gpus]
     return next(iter(gpus), f"CPU {machine.cpu.model}")
 
 
 class PartialRecord:
-    """A measurement that is being made."""
+    """A measurement in progress."""
 
     def __init__(self, measurement: Measurement, file: Path | None) -> None:
-        """Without a `file` nothing is kept: of several processes of a run, one speaks for all."""
+        """Without a `file` nothing is saved: one process of a run writes the record for all."""
         self.measurement, self._file = measurement, file
 
     def note(self, **fields: Any) -> None:
-        """Fill in some of its fields."""
+        """Update fields of the measurement."""
         self.measurement = self.measurement.model_copy(update=fields)
 
     def remark(self, text: str) -> None:
         self.note(notes=[*self.measurement.notes, text])
 
     def save(self) -> None:
-        """Write down what is known so far."""
+        """Write the current state to the file."""
         if self._file is None:
             return
         checked = Measurement.model_validate(self.measurement.model_dump())

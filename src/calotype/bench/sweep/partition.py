@@ -1,4 +1,4 @@
-"""A sweep in parts that run side by side, each in a folder of its own under the sweep's. Runs nothing."""
+"""Splits a sweep into parts that run in parallel, each in its own subfolder."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _NAME = "part-{:05d}"
 
 
 def parse_part(text: str) -> tuple[int, int]:
-    """`I/N`: every Nth point from the Ith, which is counted from 0."""
-    found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
-    if not found or int(found[1]) >= int(found[2]):
-        rule = f"{text!r} is no part; write I/N with I from 0 to N − 1, for instance 0/4"
+    """Parse `I/N`: every Nth point from point I, counted from 0."""
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
+    if not match or int(match[1]) >= int(match[2]):
+        rule = f"{text!r} is not a part; write I/N with I from 0 to N − 1, for instance 0/4"
         raise RequestError([Problem("--part", rule, text)])
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def folder_of(out: Path, part: int) -> Path:
@@ -25,5 +25,5 @@ def folder_of(out: Path, part: int) -> Path:
 
 
 def record_files(out: Path) -> list[Path]:
-    """The records of a sweep's parts, then those of the sweep itself."""
+    """Return the record files of a sweep's parts, then that of the sweep itself."""
     return [*sorted(out.glob(f"part-*/{FILE}")), out / FILE]

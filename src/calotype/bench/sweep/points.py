@@ -1,6 +1,6 @@
-"""From a sweep as it is written to the list of its points. Runs nothing.
+"""Expands a sweep to the list of its points.
 
-A peer stands once beside all of our points that differ only in what means nothing to it.
+A peer gets one point for all of our points that differ only in settings it does not have.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from calotype.spec.validation_errors import problems_of
 from calotype.train.recipes import named_values
 
 _OPTIONS = {"inference": ("model", "prompt"), "train": ("recipe",)}
-"""Settings that a command has options for, since they may hold anything."""
+"""Settings with their own command-line option, because they may contain any text."""
 
 
 def load_sweep(name: str) -> Sweep:
-    """The sweep `name` (ours, or a YAML file)."""
+    """Load the sweep `name`: a shipped one or a YAML file."""
     return parse_sweep(named_values(name, "sweep"))
 
 
 def parse_sweep(values: Mapping[str, Any]) -> Sweep:
-    """A sweep of plain values; raises RequestError listing every problem."""
+    """Parse a sweep from plain values; raise RequestError with every problem."""
     try:
         return Sweep.model_validate(with_tuples(values))
     except ValidationError as error:
@@ -40,7 +40,7 @@ def parse_sweep(values: Mapping[str, Any]) -> Sweep:
 
 
 def points_of(sweep: Sweep, *, device: str | None = None) -> list[Point]:
-    """Every point, each once; all that is wrong with any of them at once."""
+    """Return every point once; raise one error with the problems of all points."""
     points: dict[str, Point] = {}
     problems: list[Problem] = []
     for varied in combinations(sweep.points, sweep.axes):
@@ -51,13 +51,13 @@ def points_of(sweep: Sweep, *, device: str | None = None) -> list[Point]:
             except RequestError as error:
                 problems += [_placed(varied, one) for one in error.problems]
     if problems:
-        # What is wrong beside a peer too is wrong once.
+        # A problem that also affects a peer is reported once.
         raise RequestError(list({(one.field, one.message): one for one in problems}.values()))
     return list(points.values())
 
 
 def _placed(varied: Mapping[str, Setting], problem: Problem) -> Problem:
-    """With the point that it is about, by its name."""
+    """Add the name of the point to a problem."""
     field = ": ".join(filter(None, (name_of(varied), problem.field)))
     return Problem(field, problem.message, problem.value)
 
@@ -70,8 +70,8 @@ def _point(sweep: Sweep, varied: Mapping[str, Setting], system: System, device: 
     make = inference.job_of if sweep.kind == "inference" else training.job_of
     job = make(everything, system, device=device, units=sweep.units, warmup=sweep.warmup)
     fixed = [name for name, values in sweep.axes.items() if len(values) == 1]
-    told = {name: value for name, value in own.items() if name not in fixed}
-    words = [name_of(told), *([] if system == OURS else [system])]
+    shown = {name: value for name, value in own.items() if name not in fixed}
+    words = [name_of(shown), *([] if system == OURS else [system])]
     return Point(
         name=" ".join(word for word in words if word) or "only",
         settings=own,
@@ -81,7 +81,7 @@ def _point(sweep: Sweep, varied: Mapping[str, Setting], system: System, device: 
 
 
 def _command(sweep: Sweep, settings: Mapping[str, Setting], system: System, device: str | None) -> str:
-    """What measures the point again, beside ours if it is a peer's."""
+    """Return the command that measures the point again, with our point if it is a peer's."""
     words = ["calotype", "bench", sweep.kind, "--out", "OUT"]
     words += [] if system == OURS else ["--against", system]
     counts = {"--units": sweep.units, "--warmup": sweep.warmup, "--device": device}
@@ -93,5 +93,5 @@ def _command(sweep: Sweep, settings: Mapping[str, Setting], system: System, devi
 
 
 def with_systems(sweep: Sweep, against: Sequence[System]) -> Sweep:
-    """The same sweep beside peers."""
+    """Add peers to a sweep."""
     return sweep.model_copy(update={"systems": tuple(dict.fromkeys([*sweep.systems, *against]))})

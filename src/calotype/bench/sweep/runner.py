@@ -1,7 +1,7 @@
-"""Runs every point of a sweep, round after round, and keeps a record of each.
+"""Runs every point of a sweep, round after round, and records each.
 
-A point has a process of its own, or follows others in theirs where they may share what is loaded. Whatever
-becomes of it is a record; those that are there already are not run again. Knows nothing of what a point does.
+A point runs in its own process, or after others in theirs if they can share a loaded model. Every outcome is
+a record; recorded points are not run again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from calotype.train.checkpoint import StopSignal, claimed
 LOGS, PICTURES = "logs", "pictures"
 
 DevicePeak = Callable[[str, str], float | None]
-"""(device's name, precision) -> the TFLOP/s it was measured to reach; None if nobody did."""
+"""(device's name, precision) -> the measured peak in TFLOP/s; None if unknown."""
 
 
 def no_device_peak(_device: str, _precision: str) -> float | None:
@@ -34,7 +34,7 @@ def no_device_peak(_device: str, _precision: str) -> float | None:
 
 
 def child_command(ticket: Path, measurement: Path, point: Point) -> list[str]:
-    """The process of a point; several of them where a recipe wants several devices."""
+    """Return the command of a point's process, or of several processes for several devices."""
     launcher: list[str] = []
     job = point.job
     if isinstance(job, TrainJob) and job.recipe.trainer.devices > 1:
@@ -52,58 +52,58 @@ def child_command(ticket: Path, measurement: Path, point: Point) -> list[str]:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What to run, where its records go, and how."""
+    """The points of a sweep, the output folder and the options of the run."""
 
     points: Sequence[Point]
     folder: Path
     rounds: int = 1
     limit_s: float | None = None
-    """A point that takes longer is given up."""
+    """Time limit of a point."""
     models: Path | None = None
     retry_failed: bool = False
-    """Run again what is recorded as failed."""
+    """Run points again that are recorded as failed."""
     ceiling: DevicePeak = no_device_peak
     ceiling_source: Literal["given", "measured"] = "measured"
     keep_loaded: bool = False
-    """Points of one model follow each other in one process, until one of them fails."""
+    """Run points of one model in one process, until one of them fails."""
     pictures: bool = True
-    """Whether the first picture of each point is kept, for contact sheets."""
+    """Whether to keep the first image of each point, for contact sheets."""
     command: Command | None = None
-    """Starts the process of a point; ours if not said."""
+    """Command of a point's process; `child_command` by default."""
 
 
 @dataclass(frozen=True)
 class SweepOutcome:
     measurements: list[Measurement]
-    """Of the sweep's points and rounds, those there are, in the order of the points."""
+    """The recorded points and rounds of the sweep, in the order of the points."""
     finished: bool
-    """False after a request to stop; the same command goes on."""
+    """False after a request to stop; the same command resumes the sweep."""
 
 
 def run_sweep(plan: SweepPlan, progress: Progress) -> SweepOutcome:
-    """Measure what is not recorded yet, one round over all points after the other."""
+    """Measure the points that are not recorded yet, one round over all points after the other."""
     with claimed(plan.folder), StopSignal() as stop:
-        todo = _todo(plan, recorded(plan))
-        progress.start("points", len(todo))
+        pending = _pending(plan, recorded(plan))
+        progress.start("points", len(pending))
         began, done = time.monotonic(), 0
 
         def describe() -> None:
-            if done < len(todo):
-                left_s = _left_s(time.monotonic() - began, done, len(todo))
-                progress.describe(_label(*todo[done], plan, left_s))
+            if done < len(pending):
+                left_s = _left_s(time.monotonic() - began, done, len(pending))
+                progress.describe(_label(*pending[done], plan, left_s))
 
         def keep(measurement: Measurement) -> None:
             nonlocal done
-            append(plan.folder / FILE, _under_its_ceiling(measurement, plan))
+            append(plan.folder / FILE, _with_device_peak(measurement, plan))
             done += 1
             progress.advance()
             describe()
 
         describe()
-        while done < len(todo):
+        while done < len(pending):
             before = done
             if not stop.requested:
-                tickets = [_ticket(plan, *each) for each in _together(plan, todo[done:])]
+                tickets = [_ticket(plan, *each) for each in _sharing_process(plan, pending[done:])]
                 run_points(
                     tickets, plan.command or child_command, _log(plan, tickets[0]), keep, stop, plan.limit_s
                 )
@@ -118,12 +118,12 @@ def _ticket(plan: SweepPlan, point: Point, number: int) -> Ticket:
     return Ticket(point=point, round=number, models=models, picture=str(picture) if picture else None)
 
 
-def _together(plan: SweepPlan, todo: Sequence[tuple[Point, int]]) -> Sequence[tuple[Point, int]]:
-    """The next point, and those right after it that its process may go on with."""
-    shared = shared_by(todo[0][0].job) if plan.keep_loaded else None
+def _sharing_process(plan: SweepPlan, pending: Sequence[tuple[Point, int]]) -> Sequence[tuple[Point, int]]:
+    """Return the next point and those directly after it that can run in its process."""
+    shared = shared_by(pending[0][0].job) if plan.keep_loaded else None
     if shared is None:
-        return todo[:1]
-    return list(takewhile(lambda each: shared_by(each[0].job) == shared, todo))
+        return pending[:1]
+    return list(takewhile(lambda each: shared_by(each[0].job) == shared, pending))
 
 
 def _log(plan: SweepPlan, ticket: Ticket) -> Path:
@@ -133,25 +133,25 @@ def _log(plan: SweepPlan, ticket: Ticket) -> Path:
 
 
 def recorded(plan: SweepPlan) -> list[Measurement]:
-    """What the folder and those of its parts hold of the plan, the last of each point and round."""
+    """Return the last record of each point and round of the plan, from the folder and its parts."""
     files = record_files(plan.folder)
     last = {(one.id, one.round): one for file in files for one in read(file).measurements}
-    wanted = [(point.id, number) for point in plan.points for number in range(1, plan.rounds + 1)]
-    return [last[key] for key in wanted if key in last]
+    runs = [(point.id, number) for point in plan.points for number in range(1, plan.rounds + 1)]
+    return [last[key] for key in runs if key in last]
 
 
-def _todo(plan: SweepPlan, done: list[Measurement]) -> list[tuple[Point, int]]:
-    """Round by round, so that whatever drifts does not favour a point."""
+def _pending(plan: SweepPlan, done: list[Measurement]) -> list[tuple[Point, int]]:
+    """Return the points to run, round by round, so that drift does not favor a point."""
     finished = {(one.id, one.round) for one in done if one.status == "ok" or not plan.retry_failed}
     points = list(plan.points)
     if plan.keep_loaded:
-        # Those that can share come first, or the others would part them.
+        # Points that can share a process come first, so that the others do not separate them.
         points.sort(key=lambda point: shared_by(point.job) is None)
-    wanted = [(point, number) for number in range(1, plan.rounds + 1) for point in points]
-    return [(point, number) for point, number in wanted if (point.id, number) not in finished]
+    runs = [(point, number) for number in range(1, plan.rounds + 1) for point in points]
+    return [(point, number) for point, number in runs if (point.id, number) not in finished]
 
 
-def _under_its_ceiling(measurement: Measurement, plan: SweepPlan) -> Measurement:
+def _with_device_peak(measurement: Measurement, plan: SweepPlan) -> Measurement:
     work, precision = measurement.work, measurement.precision
     if work is None or precision is None or work.ceiling_tflops is not None:
         return measurement

@@ -1,7 +1,6 @@
-"""The process of a point, or of several that follow each other, watched until it ends.
+"""Starts the process of one or several points and collects their measurements.
 
-Every point that was begun comes to a measurement: the process's own, or one that says how it ended. Knows
-nothing of what a point does, nor of where measurements go.
+Every started point yields a measurement: the process's own, or one that records how the process ended.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from calotype.train.checkpoint import StopSignal
 from calotype.train.child_process import run_child
 
 Command = Callable[[Path, Path, Point], Sequence[str]]
-"""Measures what a ticket says into a file; more pairs of tickets and files may follow it."""
+"""Returns the command that measures a ticket into a file; further pairs of files may follow it."""
 Keep = Callable[[Measurement], None]
 _KILLED = "ended with code -9"
 
@@ -35,45 +34,47 @@ def run_points(
     stop: StopSignal,
     limit_s: float | None,
 ) -> None:
-    """Hand what one process measures to `keep`: the first point, and as many of the others as it gets to."""
-    with tempfile.TemporaryDirectory() as place:
-        watch = _Watch(tickets, Path(place), keep)
+    """Pass the measurements of one process to `keep`: the first point and the others it reaches."""
+    with tempfile.TemporaryDirectory() as folder:
+        watch = _Watch(tickets, Path(folder), keep)
         words = [
             *command(*watch.files[0], tickets[0].point),
             *(str(f) for pair in watch.files[1:] for f in pair),
         ]
-        why = run_child(words, log, limit_s=limit_s, stop=stop, got_on=watch.got_on)
-        watch.ended(why, log, stop)
+        failure = run_child(words, log, limit_s=limit_s, stop=stop, got_on=watch.got_on)
+        watch.ended(failure, log, stop)
 
 
 class _Watch:
-    """How far a process has come: where it has begun the next point, the one before is whole."""
+    """Tracks the progress of a process: a point is complete once the next one has started."""
 
-    def __init__(self, tickets: Sequence[Ticket], place: Path, keep: Keep) -> None:
+    def __init__(self, tickets: Sequence[Ticket], folder: Path, keep: Keep) -> None:
         self._tickets, self._keep, self._at = tickets, keep, 0
         self._began_at, self._began = datetime.now(UTC), time.monotonic()
-        self.files = [(place / f"{n}-ticket.json", place / f"{n}.json") for n in range(len(tickets))]
+        self.files = [(folder / f"{n}-ticket.json", folder / f"{n}.json") for n in range(len(tickets))]
         for ticket, (given, _) in zip(tickets, self.files, strict=True):
             given.write_text(ticket.model_dump_json(), encoding="utf-8")
 
     def got_on(self) -> bool:
-        """Hand over what is whole; whether there was anything."""
+        """Pass on complete measurements; return whether there were any."""
         before = self._at
         while self._at + 1 < len(self.files) and self.files[self._at + 1][1].exists():
-            found = _found(self.files[self._at][1])
-            assert found, "a process goes on to the next point once it has written the last"
-            self._hand_over(found)
+            measurement = _read(self.files[self._at][1])
+            assert measurement, "a process starts the next point after writing the last"
+            self._hand_over(measurement)
         return self._at > before
 
-    def ended(self, why: str | None, log: Path, stop: StopSignal) -> None:
-        """Hand over the point that it was at, unless it was told to stop there."""
+    def ended(self, failure: str | None, log: Path, stop: StopSignal) -> None:
+        """Pass on the current point, unless a requested stop interrupted it."""
         self.got_on()
-        found = _found(self.files[self._at][1])
+        found = _read(self.files[self._at][1])
         if found is not None and found.message != UNFINISHED:
-            self._hand_over(found.model_copy(update={"notes": [*found.notes, *([why] if why else [])]}))
+            self._hand_over(
+                found.model_copy(update={"notes": [*found.notes, *([failure] if failure else [])]})
+            )
         elif not stop.requested:
             known = found or blank(self._tickets[self._at], fingerprint(), self._began_at)
-            self._hand_over(known.model_copy(update={"status": "error", "message": _explained(why, log)}))
+            self._hand_over(known.model_copy(update={"status": "error", "message": _explain(failure, log)}))
 
     def _hand_over(self, measurement: Measurement) -> None:
         now = time.monotonic()
@@ -81,16 +82,16 @@ class _Watch:
         self._at, self._began_at, self._began = self._at + 1, datetime.now(UTC), now
 
 
-def _found(file: Path) -> Measurement | None:
+def _read(file: Path) -> Measurement | None:
     try:
         return Measurement.model_validate_json(file.read_bytes())
     except (OSError, ValidationError):
         return None
 
 
-def _explained(why: str | None, log: Path) -> str:
+def _explain(failure: str | None, log: Path) -> str:
     where = f"{log.parent.name}/{log.name}"
-    if why is None:
+    if failure is None:
         return f"ended without a measurement; see {where}"
-    hint = "; it was killed, perhaps because main memory ran out" if why.startswith(_KILLED) else ""
-    return f"{why}{hint}; see {where}"
+    hint = "; it was killed, possibly because main memory ran out" if failure.startswith(_KILLED) else ""
+    return f"{failure}{hint}; see {where}"

@@ -1,4 +1,4 @@
-"""What people see of a sweep: a line a point, the ratios to peers, and warnings. Runs nothing."""
+"""Formats a sweep: one line for each point, the ratios to peers, and warnings."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _GIB = 2**30
 
 
 def lines_of(measurements: Sequence[Measurement]) -> list[dict[str, str]]:
-    """The cells of each point by column; all lines have the same columns."""
+    """Return the cells of each point by column; all lines have the same columns."""
     points = by_point(measurements)
     lines = [_line(rounds) for rounds in points.values()]
     for peer in dict.fromkeys(m.system for m in measurements if m.system != OURS):
         for line, rounds in zip(lines, points.values(), strict=True):
-            found = against(rounds, measurements, peer)
-            line[f"faster than {peer}"] = str(found) if found else ""
-    kept = [column for column in lines[0] if any(line[column] for line in lines)] if lines else []
+            speedup = against(rounds, measurements, peer)
+            line[f"faster than {peer}"] = str(speedup) if speedup else ""
+    columns = [column for column in lines[0] if any(line[column] for line in lines)] if lines else []
     if lines and all(line["status"] == "ok" for line in lines):
-        kept.remove("status")
-    return [{column: line[column] for column in kept} for line in lines]
+        columns.remove("status")
+    return [{column: line[column] for column in columns} for line in lines]
 
 
 def against(rounds: Sequence[Measurement], measurements: Sequence[Measurement], peer: str) -> Ratio | None:
-    """How much faster a point of ours is than the peer's at the same settings; None without one."""
+    """Return the speedup of our point over the peer's at the same settings; None without one."""
     if rounds[0].system != OURS:
         return None
     ours = next((m for m in rounds if m.steady), rounds[0])
@@ -36,37 +36,37 @@ def against(rounds: Sequence[Measurement], measurements: Sequence[Measurement], 
 
 
 def warnings_of(measurements: Sequence[Measurement]) -> list[str]:
-    """Differences that are claimed and that the spread does not bear out."""
-    found = []
+    """Return a warning for each ratio that the spread does not support."""
+    warnings = []
     for rounds in by_point(measurements).values():
         for peer in dict.fromkeys(m.system for m in measurements if m.system != OURS):
             compared = against(rounds, measurements, peer)
             if compared and not compared.separated:
                 why = f"is within the spread of {compared.low:.2f} to {compared.high:.2f}"
-                why = why if compared.repeated else "was measured once, so nobody knows its spread"
-                claim = f"{rounds[0].point}: {compared.value:.2f}× of {peer}"
-                found.append(f"{claim} {why}; add --rounds before saying so")
-    return found
+                why = why if compared.repeated else "was measured once, so its spread is unknown"
+                claim = f"{rounds[0].point}: {compared.value:.2f}× as fast as {peer}"
+                warnings.append(f"{claim} {why}; add --rounds to confirm it")
+    return warnings
 
 
 def _shared(measurement: Measurement) -> tuple[tuple[str, Setting], ...]:
-    """The settings that a peer has too."""
+    """Return the settings that a peer has too."""
     alone = OURS_ALONE.get(measurement.kind, ())
     return tuple(sorted((k, v) for k, v in measurement.settings.items() if k not in alone))
 
 
 def _same_work(one: Measurement, other: Measurement) -> bool:
-    """Whether both did the same, also in what a sweep does not vary; one that failed may not say."""
+    """Whether both did the same work, also in fixed settings; a failed point may not record them."""
     both = zip(_work(one), _work(other), strict=True)
     return one.model == other.model and all(a == b for a, b in both if a is not None and b is not None)
 
 
 def _work(measurement: Measurement) -> list[object]:
-    asked, trained = measurement.request or {}, (measurement.recipe or {}).get("model", {})
-    return [*(asked.get(name) for name in _ASKED), *(trained.get(name) for name in _TRAINED)]
+    request, trained = measurement.request or {}, (measurement.recipe or {}).get("model", {})
+    return [*(request.get(name) for name in _REQUEST), *(trained.get(name) for name in _TRAINED)]
 
 
-_ASKED = ("count", "width", "height", "steps", "cfg")
+_REQUEST = ("count", "width", "height", "steps", "cfg")
 _TRAINED = ("base", "resolution", "micro_batch_size", "global_batch_size")
 
 
@@ -92,7 +92,7 @@ def _figures(good: Sequence[Measurement]) -> dict[str, str]:
     work = [m.work for m in good if m.work]
     shares = [w.share_of_ceiling for w in work if w.share_of_ceiling is not None]
     energy = [m.energy_per_sample_j for m in good if m.energy_per_sample_j is not None]
-    looked = next((m.quality for m in good if m.quality), None)
+    quality = next((m.quality for m in good if m.quality), None)
     firsts = [m.preparation.warmup_s[0] for m in good if m.preparation.warmup_s]
     values = (
         f"{summarize(medians).median:.4g}",
@@ -102,7 +102,7 @@ def _figures(good: Sequence[Measurement]) -> dict[str, str]:
         f"{max(peaks) / _GIB:.1f}" if peaks else "",
         f"{summarize([w.tflops for w in work]).median:.3g}" if work else "",
         f"{summarize(shares).median:.1%}" if shares else "",
-        "" if looked is None else "same" if looked.psnr_db is None else f"{looked.psnr_db:.1f}",
+        "" if quality is None else "same" if quality.psnr_db is None else f"{quality.psnr_db:.1f}",
         f"{summarize(energy).median:.3g}" if energy else "",
     )
     return dict(zip(_COLUMNS, values, strict=True))

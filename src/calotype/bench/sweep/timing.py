@@ -1,7 +1,7 @@
-"""Work by the clock, again and again. Knows nothing of the work, nor of what the device is.
+"""Times repeated units of work on a device.
 
-A unit of work is timed from one moment at which the device has nothing left to do to the next. What the
-clock itself costs is measured by timing no work at all.
+A unit of work is timed from one moment at which the device is idle to the next. Timing an empty unit gives
+the overhead of the measurement.
 """
 
 from __future__ import annotations
@@ -20,46 +20,46 @@ _TRIALS, _TRIALS_BEFORE = 200, 20
 
 
 class MeasuredDevice(Protocol):
-    """A device as a clock sees it."""
+    """The clock and the energy meter of a device."""
 
     def finish(self) -> None:
-        """Wait until it has nothing left to do."""
+        """Wait until the device is idle."""
         ...
 
     @property
     def has_clock(self) -> bool:
-        """Whether it has a clock of its own."""
+        """Whether the device has its own clock."""
         ...
 
     def mark(self) -> Any:
-        """Put down a mark where its work has got to."""
+        """Record a mark in the device's queue."""
         ...
 
     def seconds_between(self, one: Any, other: Any) -> float:
-        """From one mark to another, once it has finished."""
+        """Return the time between two marks, after `finish`."""
         ...
 
     def energy_j(self) -> float | None:
-        """Joules it has drawn since some moment in the past; None if nobody counts them."""
+        """Return the energy in joules since a fixed moment; None without a meter."""
         ...
 
 
 @dataclass(frozen=True)
 class Timings:
-    """What the clocks said."""
+    """The measured times."""
 
     warmup_s: list[float]
     wall_s: list[float]
     device_s: list[float] | None
-    """The same units on the device's own clock."""
+    """Times of the same units on the device's clock."""
     energy_j: float | None
-    """Over all measured units."""
+    """Energy of all measured units."""
     total_s: float
-    """Of all measured units by the host's clock."""
+    """Time of all measured units on the host's clock."""
 
     @property
     def compile_s(self) -> float | None:
-        """How much longer the very first unit took than a measured one usually does."""
+        """Extra time of the first unit over the median of the measured ones."""
         if not self.warmup_s:
             return None
         return max(0.0, self.warmup_s[0] - summarize(self.wall_s).median)
@@ -73,15 +73,15 @@ def time_each(
     warmup: int = 0,
     clock: Clock = time.perf_counter,
 ) -> Timings:
-    """Run units of work one after the other, the first few not counted."""
+    """Time units of work one after the other, after `warmup` unmeasured ones."""
     before = [_one(work, device, clock)[0] for _ in range(warmup)]
-    drawn = device.energy_j()
+    energy_before = device.energy_j()
     measured = [_one(work, device, clock) for _ in range(units)]
     return Timings(
         warmup_s=before,
         wall_s=[seconds for seconds, _ in measured],
         device_s=[seconds for _, seconds in measured] if device.has_clock else None,
-        energy_j=_difference(drawn, device.energy_j()),
+        energy_j=_difference(energy_before, device.energy_j()),
         total_s=math.fsum(seconds for seconds, _ in measured),
     )
 
@@ -94,13 +94,13 @@ def time_back_to_back(
     warmup: int = 0,
     clock: Clock = time.perf_counter,
 ) -> Timings:
-    """As `time_each`, but nobody waits for the device between two units: steps of training.
+    """Time units as `time_each`, but without waiting for the device between them, as in training.
 
-    A unit's seconds are those between two marks.
+    The time of a unit is the time between two marks.
     """
     before = [_one(work, device, clock)[0] for _ in range(warmup)]
     device.finish()
-    drawn, started = device.energy_j(), clock()
+    energy_before, started = device.energy_j(), clock()
     marks = [device.mark()]
     for _ in range(units):
         work()
@@ -112,13 +112,13 @@ def time_back_to_back(
         warmup_s=before,
         wall_s=each,
         device_s=each if device.has_clock else None,
-        energy_j=_difference(drawn, device.energy_j()),
+        energy_j=_difference(energy_before, device.energy_j()),
         total_s=total,
     )
 
 
 def overhead_s(device: MeasuredDevice, clock: Clock = time.perf_counter) -> float:
-    """What measuring adds to a unit: the median of a unit in which nothing is done."""
+    """Return the overhead of measuring a unit: the median time of an empty unit."""
     return summarize(
         time_each(lambda: None, device, units=_TRIALS, warmup=_TRIALS_BEFORE, clock=clock).wall_s
     ).median

@@ -1,9 +1,9 @@
-"""The process of one point: reads its ticket, measures, writes one measurement, whatever became of it.
+"""The process of one point: reads its ticket, measures, and writes one measurement for every outcome.
 
     python -m calotype.bench.sweep.worker_process TICKET.json MEASUREMENT.json [...]
 
-Of several points, which share what is loaded, it ends after the first that fails: whoever started it has the
-rest measured by another. Knows nothing of sweeps.
+Several points share a loaded model. The process ends after the first failure; its parent runs the rest in
+another process.
 """
 
 from __future__ import annotations
@@ -34,59 +34,59 @@ from calotype.spec.records.measurement import Status
 
 
 def main(*files: Path) -> None:
-    """Measure one point after the other; only a ticket that cannot be read raises."""
+    """Measure one point after the other; only an unreadable ticket raises."""
     keeper = LoadedModels()
     for ticket_file, measurement_file in zip(files[::2], files[1::2], strict=True):
         if not _measured(ticket_file, measurement_file, keeper):
             return
         if not keeper.is_clean():
-            print("more than weights stayed on the device: the next point needs a process of its own")
+            print("memory besides the weights stayed allocated; the next point runs in a new process")
             return
 
 
 def _measured(ticket_file: Path, measurement_file: Path, keeper: LoadedModels) -> bool:
-    """Whether it went well."""
+    """Measure one point; return whether it succeeded."""
     at = datetime.now(UTC)
     ticket = Ticket.model_validate_json(ticket_file.read_bytes())
-    speaks = os.environ.get("RANK", "0") == "0"
-    book = PartialRecord(blank(ticket, fingerprint(), at), measurement_file if speaks else None)
-    book.save()
+    writes_record = os.environ.get("RANK", "0") == "0"
+    record = PartialRecord(blank(ticket, fingerprint(), at), measurement_file if writes_record else None)
+    record.save()
     try:
-        _measure(ticket, book, keeper)
-        book.note(status="ok", message=None)
-    # Whatever a point breaks, it is a row of its own.
+        _measure(ticket, record, keeper)
+        record.note(status="ok", message=None)
+    # A failing point must still produce a record.
     except Exception as error:
         traceback.print_exc()
         status, message = verdict(error)
-        book.note(status=status, message=message)
-    book.note(host_peak_bytes=host_peak_bytes())
-    # Asking the device about itself may fail where the measuring did.
-    book.save()
+        record.note(status=status, message=message)
+    record.note(host_peak_bytes=host_peak_bytes())
+    # Querying the device may fail after a failed measurement.
+    record.save()
     gc.collect()
     torch.cuda.empty_cache()
-    book.note(fingerprint={**book.measurement.fingerprint, "torch": _facts()})
-    book.save()
-    return book.measurement.status == "ok"
+    record.note(fingerprint={**record.measurement.fingerprint, "torch": _facts()})
+    record.save()
+    return record.measurement.status == "ok"
 
 
 @cache
 def _facts() -> dict[str, Any]:
-    """The same for all points of a process."""
+    """Return torch's facts, which are the same for all points of a process."""
     return asdict(torch_facts())
 
 
-def _measure(ticket: Ticket, book: PartialRecord, keeper: LoadedModels) -> None:
+def _measure(ticket: Ticket, record: PartialRecord, keeper: LoadedModels) -> None:
     models = Path(ticket.models) if ticket.models else None
     job = ticket.point.job
     if isinstance(job, InferenceJob):
         picture = Path(ticket.picture) if ticket.picture else None
-        measure_inference(job, book, keeper, models=models, picture=picture)
+        measure_inference(job, record, keeper, models=models, picture=picture)
     else:
-        measure_training(job, book, models=models)
+        measure_training(job, record, models=models)
 
 
 def verdict(error: Exception) -> tuple[Status, str]:
-    """What an error makes of a measurement, in one line."""
+    """Return the status and the one-line message for an error."""
     words = " ".join(str(error).split())
     ours = isinstance(error, CalotypeError)
     short = isinstance(error, DoesNotFitError | MemoryError) or is_out_of_memory(error)

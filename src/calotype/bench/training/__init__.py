@@ -1,4 +1,4 @@
-"""Training steps by the clock: a recipe's, and those of the loop people write with diffusers.
+"""Measures training steps of a recipe and of a typical training loop with diffusers.
 
 Reading order: `points` (what settings mean), `plain` (the peers' loop), then `measure`.
 """

@@ -1,4 +1,4 @@
-"""The training loop people write with diffusers and torch.compile, on the recipe's own weights and shapes.
+"""A typical training loop with diffusers and torch.compile, on the recipe's weights and shapes.
 
 The UNet's weights in fp32 under autocast, frozen encoders in the recipe's precision, fused AdamW, clipping,
 diffusers' own EMA; synthetic data made on the device. Knows nothing of clocks.
@@ -19,12 +19,12 @@ from calotype.spec.recipe import Recipe
 from calotype.train.tasks.base import DTYPES
 
 NUM_SIZES = 6
-"""Numbers that SDXL is told about a picture's size and crop."""
+"""Number of size and crop conditioning values of SDXL."""
 
 
 @dataclass(frozen=True)
 class _Conditions:
-    """What a step begins with."""
+    """The inputs of a step."""
 
     latents: Tensor
     context: Tensor
@@ -32,7 +32,7 @@ class _Conditions:
 
 
 class DiffusersLoop:
-    """One update at a time."""
+    """Trains one update at a time."""
 
     def __init__(self, model: Model, recipe: Recipe, *, compiled: bool) -> None:
         import diffusers  # noqa: PLC0415 - takes seconds, and only peers need it
@@ -57,7 +57,7 @@ class DiffusersLoop:
         self._encode: Callable[..., Any] = torch.compile(model.vae.encode) if compiled else model.vae.encode
 
     def step(self) -> Tensor:
-        """One update, gradients gathered over as many micro-batches as the recipe says; the loss."""
+        """Run one update with the recipe's gradient accumulation; return the loss."""
         total = torch.zeros((), device=self._model.device)
         for _ in range(self._recipe.accumulation):
             loss = self._loss() / self._recipe.accumulation
@@ -108,7 +108,7 @@ class DiffusersLoop:
         return _Conditions(latents.float(), context, self._added(pooled, side))
 
     def _texts(self, count: int) -> tuple[Tensor, Tensor]:
-        """What the text encoders say of random words."""
+        """Encode random tokens with the text encoders."""
         large = self._model.architecture.family == "sdxl"
         contexts, pooled = [], torch.empty(0)
         for encoder in self._model.text_encoders:

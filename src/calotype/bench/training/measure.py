@@ -1,4 +1,4 @@
-"""Measures one training point: a recipe's steps, or those of the peers' loop on the same weights.
+"""Measures one training point: a recipe's steps, or the baseline loop on the same weights.
 
 Knows nothing of sweeps.
 """
@@ -37,7 +37,7 @@ _FROM_THE_RECORD = (
 
 
 def measure_training(job: TrainJob, book: PartialRecord, *, models: Path | None = None) -> None:
-    """Note down all there is to know of a point."""
+    """Measure a point into its record."""
     if job.system == OURS:
         _ours(job, book, models)
     else:

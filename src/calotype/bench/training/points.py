@@ -1,4 +1,4 @@
-"""Settings of a training sweep as jobs: a recipe and its dotted keys. Runs nothing."""
+"""Converts the settings of a training sweep, a recipe and its dotted keys, to jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from calotype.spec.records.measurement import Setting
 from calotype.train.recipes import load_recipe
 
 SHORT = {"batch": ("model.micro_batch_size", "model.global_batch_size")}
-"""One word for several keys: so many samples at once, and an update after each."""
+"""Short name for several keys: the micro-batch size, with an update after each micro-batch."""
 
 
 def job_of(
@@ -22,7 +22,7 @@ def job_of(
     units: int | None = None,
     warmup: int | None = None,
 ) -> TrainJob:
-    """One point's job; every problem with its recipe at once."""
+    """Return one point's job; raise one error with every problem of its recipe."""
     given = {key: value for key, value in settings.items() if key != "recipe"}
     if system != OURS:
         given = {key: value for key, value in given.items() if key not in OURS_ALONE["train"]}
@@ -58,12 +58,14 @@ def _problems(recipe: Recipe, system: System) -> list[Problem]:
     for key, (value, known) in allowed.items():
         if value not in known:
             fix = " or ".join(str(one) for one in known)
-            found.append(Problem(key, f"{value!r} is not what {system}'s loop does; use {fix}", value))
+            found.append(
+                Problem(key, f"{value!r} is not supported by the loop of {system}; use {fix}", value)
+            )
     return found
 
 
 def _typed(value: Setting) -> str:
-    """As a recipe's override is typed."""
+    """Format a value as a recipe override."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     return str(value)

@@ -1,6 +1,6 @@
-"""The pictures the embedded model is trained on: emoji artwork under open licences, rendered and captioned.
+"""Builds the dataset of the embedded model: rendered and captioned emoji artwork under open licenses.
 
-Reading order: `packages` (where it comes from); `sequences`, `artwork` and `names` (what is in it); `lots`,
-`backgrounds`, `captions` and `plan` (what is made of it); `rendering`, `vocabulary`, `account`; then `build`,
-which does it all.
+Reading order: `npm` (source packages); `codepoints`, `artwork` and `emojibase` (their content); `hashing`,
+`backgrounds`, `captions` and `split` (the images to build); `render`, `bpe`, `manifest`; then `build`, which
+does it all.
 """

@@ -1,4 +1,4 @@
-"""The drawings of a style: SVG by code points, as Iconify's packages hold them. Renders nothing."""
+"""Reads the drawings of a style: SVG by code points, from Iconify's packages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from calotype.datasets.emoji.npm import FLUENT, NOTO, TWEMOJI, Package, Unpacked
 
 @dataclass(frozen=True)
 class Style:
-    """One artist's way of drawing all emoji."""
+    """One set of emoji artwork."""
 
     name: str
     words: tuple[str, ...]
-    """What captions call it; the first is the usual one."""
+    """Its names in captions; the first is the standard one."""
     package: Package
     frame: int
-    """How many of a picture's 128 pixels the drawing's own frame takes; what is drawn then spans about 108,
-    because the sets leave different margins inside their frames."""
+    """Size of the drawing's frame in the 128 pixels of an image; the drawing then spans about 108 pixels,
+    because the sets have different margins inside their frames."""
 
 
 STYLES = (
@@ -29,7 +29,7 @@ STYLES = (
 
 @dataclass(frozen=True)
 class Drawing:
-    """One icon: the inside of an SVG element and the frame it is drawn in."""
+    """One icon: the content of an SVG element and its frame."""
 
     body: str
     width: float
@@ -37,7 +37,7 @@ class Drawing:
 
 
 def drawings(style: Unpacked) -> Mapping[str, Drawing]:
-    """Every drawing that stands for an emoji, by its sequence; retired and unnamed icons do not."""
+    """Return every drawing of an emoji by its sequence, without retired and unnamed icons."""
     icons, characters = style.read_json(("icons.json", "chars.json"))
     found = {}
     for hexcode, name in characters.items():

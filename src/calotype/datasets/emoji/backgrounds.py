@@ -1,4 +1,4 @@
-"""The flat colours that artwork is put on, by name. Knows nothing of pictures."""
+"""The flat background colors by name."""
 
 Color = tuple[int, int, int]
 

@@ -1,6 +1,6 @@
-"""A byte-pair vocabulary of our own in the format of CLIP's tokenizer. The same texts give the same merges.
+"""Trains a byte-pair vocabulary in the format of CLIP's tokenizer; equal texts give equal merges.
 
-All 256 bytes are in it, so every text can be written. Knows nothing of emoji.
+It contains all 256 bytes, so it can encode every text.
 """
 
 import json
@@ -15,18 +15,18 @@ _MIN_OCCURRENCES = 2
 
 
 def learn_merges(texts: Iterable[str], most_tokens: int = MAX_TOKENS) -> dict[str, Any]:
-    """The description of a tokenizer, as an Architecture holds it, that says `texts` in few tokens."""
+    """Train a tokenizer on `texts`; return its description as an Architecture holds it."""
     from tokenizers import Tokenizer, models, trainers  # noqa: PLC0415 - slow to import
 
-    # Texts are cut into words exactly as they will be when the vocabulary is used.
+    # Pre-tokenization must be the same as when the vocabulary is used.
     bare = build_tokenizer({"vocabulary": "bytes"}).backend_tokenizer
     learner = Tokenizer(models.BPE(end_of_word_suffix=_END_OF_WORD))
     learner.normalizer, learner.pre_tokenizer = bare.normalizer, bare.pre_tokenizer
     trainer = trainers.BpeTrainer(
         vocab_size=most_tokens,
         min_frequency=_MIN_OCCURRENCES,
-        # Numbered beforehand: the trainer would number them as a hash table yields them, differently each
-        # time, and decides between equally frequent pairs by number.
+        # The alphabet gets fixed ids: the trainer would number it in hash table order, which varies, and it
+        # breaks ties between equally frequent pairs by id.
         special_tokens=list(vocabulary([])),
         end_of_word_suffix=_END_OF_WORD,
         show_progress=False,
@@ -37,6 +37,6 @@ def learn_merges(texts: Iterable[str], most_tokens: int = MAX_TOKENS) -> dict[st
 
 
 def longest(texts: Iterable[str], description: dict[str, Any]) -> int:
-    """Tokens of the longest text, the marks at its ends included."""
+    """Return the number of tokens of the longest text, including start and end tokens."""
     encoded = build_tokenizer(description).backend_tokenizer.encode_batch_fast(list(texts))
     return max(len(text) for text in encoded)

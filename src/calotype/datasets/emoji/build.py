@@ -1,7 +1,7 @@
-"""Builds the emoji set: renders, captions, splits, writes shards, vocabulary and an account of it all.
+"""Builds the emoji dataset: renders, captions, splits, and writes shards, vocabulary and manifest.
 
-The folder appears when it is complete, never before. The same packages and settings give the same bytes,
-whatever the number of workers, as long as the versions that `made_with` names are the same.
+The folder appears atomically when it is complete. The same packages and settings give the same bytes for any
+number of workers, as long as the versions in `made_with` are the same.
 """
 
 import json
@@ -32,7 +32,7 @@ TRAIN, HELD_OUT = "train", "heldout"
 
 @dataclass(frozen=True)
 class Ingredients:
-    """The checked packages."""
+    """The verified packages."""
 
     styles: tuple[tuple[Style, Unpacked], ...]
     names: Unpacked
@@ -49,7 +49,7 @@ def gather(
     styles: Sequence[Style] = STYLES,
     names: Package = EMOJIBASE,
 ) -> Ingredients:
-    """Every package, from `folder`, the cache or the registry."""
+    """Get every package from `folder`, the cache or the registry."""
     checked = tuple((style, fetch_package(style.package, folder=folder, offline=offline)) for style in styles)
     return Ingredients(checked, fetch_package(names, folder=folder, offline=offline))
 
@@ -62,7 +62,7 @@ def build(
     num_workers: int = 1,
     progress: Progress | None = None,
 ) -> Built:
-    """Fill `destination`. If it holds this very set already, it is checked and left as it is."""
+    """Build the dataset in `destination`; an identical existing dataset is verified and kept."""
     amounts = amounts or Amounts()
     made_with = {**check_renderer(), "tokenizers": version("tokenizers")}
     account = Manifest(ingredients.packages, amounts, made_with)
@@ -87,12 +87,12 @@ def _fill(
     with process_pool(num_workers) as share_out:
         art, drawn = _rendered(emoji, ingredients, share_out, progress)
         pictures = plan_images(drawn, account.amounts)
-        progress.start("writing pictures", len(pictures))
+        progress.start("writing images", len(pictures))
         for split in (TRAIN, HELD_OUT):
             chosen = [picture for picture in pictures if picture.held_out == (split == HELD_OUT)]
             samples = _packed(chosen, split, art, share_out, progress)
             write_shards(folder / split, samples, SAMPLES_PER_SHARD, stem=split)
-    progress.start("learning the vocabulary", 1)
+    progress.start("training the vocabulary", 1)
     said = {text: None for picture in pictures for text in _captions(picture)}
     tokenizer = bpe.learn_merges([*said, *read_words(ingredients.names)])
     write_tokenizer(folder / "tokenizer", tokenizer)
@@ -104,7 +104,7 @@ def _fill(
 def _rendered(
     emoji: Sequence[Emoji], ingredients: Ingredients, share_out: ParallelMap, progress: Progress
 ) -> tuple[Mapping[tuple[str, str], bytes], list[Drawn]]:
-    """Every drawing as a transparent picture by sequence and style, and where it can be seen."""
+    """Render every drawing as a transparent image by sequence and style, with its visible backgrounds."""
     wanted = [
         (one, style, drawing)
         for style, unpacked in ingredients.styles

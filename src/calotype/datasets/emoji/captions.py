@@ -1,6 +1,6 @@
-"""Several ways to say what a picture shows: name, kind, keywords, style and background in varied wording.
+"""Writes several captions for an image: name, kind, keywords, style and background in varied wording.
 
-The same picture always gets the same captions. Knows nothing of how one of them is chosen in training.
+The same image always gets the same captions.
 """
 
 from calotype.datasets.emoji.artwork import Style
@@ -18,7 +18,7 @@ _NUM_KEYWORDS = 3
 
 
 def captions(emoji: Emoji, style: Style, background: str) -> list[str]:
-    """All captions of a picture; the first says everything, in the wording to ask for pictures with."""
+    """Return all captions of an image; the first is complete, in the standard wording of prompts."""
     lots = (emoji.hexcode, style.name, background)
     usual = style.words[0]
     other = style.words[stable_hash("style", *lots) % len(style.words)]
@@ -38,14 +38,14 @@ def captions(emoji: Emoji, style: Style, background: str) -> list[str]:
     ]
     if keywords:
         said.append(f"{', '.join([name, *keywords])}, {background} background")
-    # Fewer keywords could mean anything, and none of them tells a skin tone.
+    # Fewer keywords are ambiguous, and no keyword describes a skin tone.
     if len(keywords) == _NUM_KEYWORDS and emoji.tone is None:
         said.append(f"{', '.join(keywords)}, {usual} style, on {where}")
     return list(dict.fromkeys(said))
 
 
 def with_article(emoji: Emoji) -> str:
-    """ "a red apple", but "grapes": the name as it stands in a sentence."""
+    """Return the name with its article, as in "a red apple", but "grapes"."""
     head = emoji.name.partition(" with ")[0].partition(" of ")[0]
     plural = (head.endswith("s") and not head.endswith(_SINGULAR_ENDINGS)) or head.startswith(_PLURALS)
     return emoji.name if plural or emoji.kind in _NO_ARTICLE_KINDS else _a(emoji.name)

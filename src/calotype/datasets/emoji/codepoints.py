@@ -1,4 +1,4 @@
-"""Emoji as sequences of code points, and which of them are variants of one another. Knows no names.
+"""Normalizes emoji sequences of code points and groups their variants.
 
 A sequence is written as hexadecimal numbers in upper case with dashes between, without variation selectors,
 which say how to draw and not what.
@@ -26,12 +26,12 @@ _SAME_AS = {
 
 
 def plain(hexcode: str) -> str:
-    """The sequence in the one way of writing it."""
+    """Return the normalized sequence."""
     return "-".join(part for part in hexcode.upper().split("-") if part != _SELECTOR)
 
 
 def without_variants(hexcode: str) -> str:
-    """What the sequence has in common with its variants in skin tone and gender."""
+    """Return the base that all variants in skin tone and gender share."""
     toneless = "-".join(part for part in plain(hexcode).split("-") if part not in _TONES)
     for sign in _GENDER_SIGNS:
         toneless = toneless.replace(f"-{_JOINER}-{sign}", "")

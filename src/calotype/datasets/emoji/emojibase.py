@@ -1,4 +1,4 @@
-"""What the emoji are called: names, keywords and kinds from emojibase, put the way people write prompts.
+"""Reads emoji names, keywords and kinds from emojibase, worded as in prompts.
 
 Flags are left out, and so are parts that are no emoji by themselves (skin tones, hair) and people of two
 different skin tones, whom a name can hardly describe. Knows nothing of pictures.
@@ -42,20 +42,20 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Emoji:
-    """One emoji and what can be said of it."""
+    """One emoji with its description."""
 
     hexcode: str
     base: str
-    """The same for all variants in skin tone and gender."""
+    """The base that all variants in skin tone and gender share."""
     name: str
     kind: str
     keywords: tuple[str, ...]
     tone: int | None = None
-    """Skin tone from 1 (light) to 5 (dark), where one is said."""
+    """Skin tone from 1 (light) to 5 (dark), if any."""
 
 
 def read_emoji(source: Unpacked) -> list[Emoji]:
-    """Every emoji that is used, in the order of Unicode's own list."""
+    """Return every used emoji, in Unicode's order."""
     entries, groups = source.read_json(("en/data.json", "meta/groups.json"))
     left_out = {int(number) for number, key in groups["groups"].items() if key in _LEFT_OUT}
     used = (entry for entry in entries if "group" in entry and entry["group"] not in left_out)
@@ -64,7 +64,7 @@ def read_emoji(source: Unpacked) -> list[Emoji]:
 
 
 def read_words(source: Unpacked) -> list[str]:
-    """Names and keywords of everything, of flags too: the general words a vocabulary should know."""
+    """Return all names and keywords, including flags, to cover general words in the vocabulary."""
     (entries,) = source.read_json(("en/data.json",))
     return [spoken_name(entry["label"]) for entry in entries] + [
         tag for entry in entries for tag in entry.get("tags", ())
@@ -101,7 +101,7 @@ def _with_tones(entry: Mapping[str, Any], subgroups: Mapping[str, str]) -> Itera
     kind = _KINDS.get(key, key.partition("-")[0])
     name = spoken_name(entry["label"])
     keywords = tuple(tag for tag in entry.get("tags", ()) if tag != name)
-    # Pairs of people are other sequences with a tone than without, so the base is always the entry's own.
+    # Pairs of people have different sequences with a tone, so the base is always the entry's own.
     base = without_variants(entry["hexcode"])
     yield Emoji(plain(entry["hexcode"]), base, name, kind, keywords)
     for toned in entry.get("skins", ()):

@@ -1,14 +1,14 @@
-"""Choices that look random and depend on the words they are made for alone. Holds no state."""
+"""Pseudo-random choices that depend only on the hashed words."""
 
 import hashlib
 from collections.abc import Iterable
 
 
 def stable_hash(*words: str) -> int:
-    """64 bits made of `words`."""
+    """Hash `words` to 64 bits."""
     return int.from_bytes(hashlib.sha256("\0".join(words).encode()).digest()[:8], "big")
 
 
 def shuffle(things: Iterable[str], *words: str) -> list[str]:
-    """The things in an order of these words' own, which more things would not change for the rest."""
+    """Shuffle things by `words`; adding things does not change the order of the others."""
     return sorted(things, key=lambda thing: (stable_hash(*words, thing), thing))

@@ -1,6 +1,6 @@
-"""What is written down about a built set: what it was made from and with, how much there is, every checksum.
+"""Writes the manifest of a built dataset: sources, versions, counts and checksums.
 
-Also tells whether a folder holds a set that was made the same way. Knows nothing of how sets are made.
+Also checks whether a folder contains a dataset that was built the same way.
 """
 
 import hashlib
@@ -19,22 +19,22 @@ from calotype.models.json_file import read_json, write_json
 
 FILE_NAME = "dataset.json"
 _FORMAT = 1
-"""To be raised when the same packages come to give other pictures or captions."""
+"""Increment when the same packages give different images or captions."""
 
 
 @dataclass(frozen=True)
 class Built:
-    """A complete set."""
+    """A complete dataset."""
 
     folder: Path
     record: Mapping[str, Any]
-    """What dataset.json says."""
+    """The content of dataset.json."""
     is_new: bool = True
-    """False if it had been there before."""
+    """False if it existed before."""
 
     @property
     def sha256(self) -> str:
-        """Of all shards, one after the other."""
+        """Hash over all shards in order."""
         return str(self.record["sha256"])
 
     def at(self, folder: Path) -> Self:
@@ -43,7 +43,7 @@ class Built:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything that decides what is in a set."""
+    """Return everything that determines the content of a dataset."""
 
     packages: Sequence[Package]
     amounts: Amounts
@@ -80,29 +80,31 @@ class Manifest:
 
 
 def file_sums(folder: Path) -> dict[str, str]:
-    """The checksum of every file, by its name in the folder."""
+    """Return the checksum of every file by its name in the folder."""
     files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != FILE_NAME)
     return {str(file.relative_to(folder)): _sum_of([file]) for file in files}
 
 
 def already_built(folder: Path, account: Manifest) -> Built:
-    """The set in `folder` if it is the one `account` describes, unchanged; anything else is refused."""
+    """Return the dataset in `folder` if it matches `account` and is unchanged; otherwise raise an error."""
 
     def refuse(rule: str) -> RequestError:
-        return RequestError([Problem("destination", f"{folder} {rule}; remove it or name another", folder)])
+        return RequestError(
+            [Problem("destination", f"{folder} {rule}; remove it or choose another folder", folder)]
+        )
 
     try:
         record = read_json(folder / FILE_NAME)
     except ModelFileError:
-        raise refuse("exists and is no emoji set") from None
+        raise refuse("exists and is not an emoji dataset") from None
     wanted = account.identity
     differing = [key for key in wanted if record.get(key) != wanted[key]]
     if differing:
-        raise refuse(f"holds a set that was made from other {', '.join(differing)}")
+        raise refuse(f"contains a dataset built with other {', '.join(differing)}")
     sums, recorded = file_sums(folder), record.get("files", {})
     changed = sorted(name for name in sums.keys() | recorded.keys() if sums.get(name) != recorded.get(name))
     if changed:
-        raise refuse(f"holds a set that was changed since it was built ({', '.join(changed[:3])})")
+        raise refuse(f"contains a dataset that was changed after it was built ({', '.join(changed[:3])})")
     return Built(folder, record, is_new=False)
 
 

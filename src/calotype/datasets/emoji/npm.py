@@ -1,4 +1,4 @@
-"""The npm packages the emoji set is made of: pinned, checked, fetched once. Knows nothing of emoji."""
+"""Fetches and verifies the pinned npm packages of the emoji dataset."""
 
 import base64
 import hashlib
@@ -20,12 +20,12 @@ _BY_HAND = "or get it with `npm pack {spec}` and name the folder it is in with -
 
 @dataclass(frozen=True)
 class Package:
-    """One version of a package, which can hold only one content."""
+    """One version of a package, pinned by its checksum."""
 
     name: str
     version: str
     integrity: str
-    """As npm writes it: the algorithm and the digest in base 64."""
+    """npm's integrity value: the algorithm and the digest in base 64."""
     licence: str
     attribution: str
 
@@ -35,7 +35,7 @@ class Package:
 
     @property
     def packed_name(self) -> str:
-        """What `npm pack` calls the same file."""
+        """The file name that `npm pack` uses."""
         return f"{self.name.lstrip('@').replace('/', '-')}-{self.version}.tgz"
 
     @property
@@ -46,7 +46,7 @@ class Package:
 
 
 class PackageError(CalotypeError):
-    """A package that is not what it should be."""
+    """A missing or invalid package."""
 
     def __init__(self, file: Path, rule: str) -> None:
         super().__init__(f"{file}: {rule}")
@@ -54,13 +54,13 @@ class PackageError(CalotypeError):
 
 @dataclass(frozen=True)
 class Unpacked:
-    """A checked package on this disk."""
+    """A verified package on disk."""
 
     package: Package
     file: Path
 
     def read_json(self, members: Iterable[str]) -> list[Any]:
-        """The values in these JSON members, in the order asked for."""
+        """Return the values of these JSON members, in the given order."""
         try:
             with tarfile.open(self.file, mode="r:gz") as archive:
                 return [json.load(_opened(archive, member)) for member in members]
@@ -73,7 +73,7 @@ def _opened(archive: tarfile.TarFile, member: str) -> Any:
 
 
 def fetch_package(package: Package, *, folder: Path | None = None, offline: bool = False) -> Unpacked:
-    """The package out of `folder`, the cache or the registry, whichever is asked for; never unchecked."""
+    """Get a verified package from `folder`, the cache or the registry."""
     if folder is not None:
         file = _in_folder(package, folder)
     elif offline:

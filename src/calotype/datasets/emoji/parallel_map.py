@@ -1,4 +1,4 @@
-"""Work on many things at once, with results in the order of the things. Knows nothing of the work."""
+"""Maps work over many things in parallel, with the results in order."""
 
 import multiprocessing
 import signal
@@ -23,13 +23,13 @@ class ParallelMap(Protocol):
 
 @contextmanager
 def process_pool(num_workers: int) -> Iterator[ParallelMap]:
-    """A `map` that so many processes share; with one worker, the built-in one."""
+    """Return a `map` over `num_workers` processes; with one worker, the built-in one."""
     if num_workers == 1:
         yield map
         return
-    # Started afresh, because a copy of a process that has threads can hang. An executor rather than
-    # `multiprocessing.Pool`, whose `terminate` can wait for ever for a thread that writes to workers it
-    # has ended, and which never says so if a worker dies.
+    # Spawned, because a forked process with threads can deadlock. An executor rather than
+    # `multiprocessing.Pool`, whose `terminate` can wait forever for a thread that writes to ended workers,
+    # and which does not report a dead worker.
     pool = ProcessPoolExecutor(
         num_workers, multiprocessing.get_context("spawn"), initializer=_leave_interrupts_to_parent
     )
@@ -41,7 +41,7 @@ def process_pool(num_workers: int) -> Iterator[ParallelMap]:
         yield shared
     except BrokenProcessPool as error:
         raise CalotypeError(
-            f"one of {num_workers} worker processes was killed, perhaps for memory; ask for fewer workers"
+            f"one of {num_workers} worker processes was killed, possibly out of memory; use fewer workers"
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)

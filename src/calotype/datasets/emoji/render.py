@@ -1,6 +1,6 @@
-"""From SVG to pixels: a drawing once, with a transparent surround, then on any colour. Same bytes every time.
+"""Renders SVG drawings with transparency, then on any background color, reproducibly to the byte.
 
-Fonts of the machine are not used, so it makes no difference which there are.
+System fonts are not used.
 """
 
 import io
@@ -31,13 +31,13 @@ class Art:
     """A rendered drawing."""
 
     png: bytes
-    """With transparency."""
+    """The image with transparency."""
     seen_on: tuple[str, ...]
-    """Backgrounds that it stands out from."""
+    """Backgrounds with enough contrast."""
 
 
 def check_renderer() -> dict[str, str]:
-    """The versions that decide the pixels and bytes; refused where the renderer is missing."""
+    """Return the versions that determine the bytes; raise an error if the renderer is missing."""
     try:
         import resvg_py  # noqa: PLC0415 - an extra
     except ImportError:
@@ -51,7 +51,7 @@ def check_renderer() -> dict[str, str]:
 
 
 def render(work: tuple[Drawing, int]) -> Art:
-    """The drawing with its frame scaled to so many pixels, in the middle of the picture."""
+    """Render the drawing with its frame scaled to the given size, centered in the image."""
     import resvg_py  # noqa: PLC0415 - as above
 
     png = bytes(resvg_py.svg_to_bytes(svg_string=_svg(*work), skip_system_fonts=True))
@@ -61,13 +61,13 @@ def render(work: tuple[Drawing, int]) -> Art:
 
 
 def compose(work: tuple[bytes, Color]) -> bytes:
-    """The rendered drawing on a colour, as a lossless file."""
+    """Put the rendered drawing on a color and encode it losslessly."""
     png, colour = work
     art = Image.open(io.BytesIO(png)).convert("RGBA")
     page = Image.new("RGB", art.size, colour)
     page.paste(art, mask=art.getchannel("A"))
     file = io.BytesIO()
-    # Twice the time would save two bytes in a hundred.
+    # A slower method takes twice the time and saves 2 % of the bytes.
     page.save(file, ENCODING, lossless=True, method=1, quality=50)
     return file.getvalue()
 
@@ -88,7 +88,7 @@ def _svg(drawing: Drawing, frame: int) -> str:
 
 
 def _stands_out(pixels: np.ndarray, colour: Color) -> bool:
-    """Whether enough of the drawing has clearly another colour: a black heart cannot be seen on black."""
+    """Whether enough of the drawing contrasts with the background: a black heart is invisible on black."""
     drawn = pixels[pixels[..., 3] >= _OPAQUE][:, :3]
     other = np.abs(drawn - np.array(colour, dtype=np.int16)).max(axis=1, initial=0) >= _CLEARLY_OTHER
     return bool(other.size and other.mean() >= _MIN_SEEN)

@@ -1,4 +1,4 @@
-"""Which pictures are made, and which of them are held out. Renders nothing.
+"""Chooses the images to build and the held-out ones.
 
 Everything follows from the names of emoji, style and background, so that more backgrounds or a newer release
 of the artwork never move a combination from one side to the other.
@@ -30,7 +30,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Drawn:
-    """An emoji in a style, with the backgrounds it can be seen on."""
+    """An emoji in a style, with the backgrounds it is visible on."""
 
     emoji: Emoji
     style: Style
@@ -39,7 +39,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Amounts:
-    """How many backgrounds an emoji gets in each style; people of a skin tone fewer, there being so many."""
+    """Return the number of backgrounds per style; emoji with a skin tone get fewer because they are many."""
 
     backgrounds: int = 10
     toned_backgrounds: int = 3
@@ -49,7 +49,7 @@ class Amounts:
 
 
 def plan_images(drawn: Sequence[Drawn], amounts: Amounts) -> list[Picture]:
-    """Every picture, in an order that mixes emoji and styles."""
+    """Return every image, in an order that mixes emoji and styles."""
     num_styles: dict[str, int] = {}
     for one in drawn:
         num_styles[one.emoji.hexcode] = num_styles.get(one.emoji.hexcode, 0) + 1
@@ -61,8 +61,8 @@ def _pictures_of(drawn: Drawn, amounts: Amounts, num_styles: Mapping[str, int]) 
     emoji, style = drawn.emoji, drawn.style
     ordered = shuffle(drawn.backgrounds, "background", emoji.hexcode, style.name)
     for place, background in enumerate(ordered[: amounts.of(emoji)]):
-        # The first background, and an emoji's only style, stay in training: what was never seen at all
-        # would test knowledge that nothing could have given.
+        # The first background, and an emoji's only style, stay in training: a combination whose parts never
+        # occur in training would test knowledge that the model cannot have.
         may_be = place > 0 and num_styles[emoji.hexcode] > 1
         held_out = (
             may_be and stable_hash("held out", emoji.hexcode, style.name, background) % HELD_OUT_ONE_IN == 0

@@ -101,7 +101,7 @@ def test_presets_are_compared_from_end_to_end(calotype: Calotype, narrow: Path, 
     # There are results now, and they stay.
     again = calotype(*order, "--presets", "baseline")
     assert again.code == ExitCode.BAD_REQUEST
-    assert "holds results already" in again.err
+    assert "already contains results" in again.err
 
 
 def _plan(out: Path, *names: str) -> ComparePlan:
@@ -135,7 +135,7 @@ def test_a_preset_that_fails_is_a_row_and_the_others_go_on(
     assert "no quantum computer" in summary
     # Nobody reads these pictures: they are of a model that learned no emoji.
     assert record.recogniser_sha256 is None
-    assert "recognised" not in summary.split("Feature distance:")[0]
+    assert "recognized" not in summary.split("Feature distance:")[0]
 
 
 def test_cancelling_writes_nothing_and_is_no_row(narrow: Path, tmp_path: Path) -> None:
@@ -172,9 +172,9 @@ def test_bad_requests_are_refused_before_a_model_is_loaded(calotype: Calotype, t
 
     told = refused("a cat", "--presets", "fsat,fast:fp7,int8,int8")
     assert "no preset 'fsat'; did you mean 'fast'" in told
-    assert "'fp7' is no precision" in told
-    assert "'int8' is named twice" in told
-    assert "names no preset; known: baseline" in refused("a cat", "--presets", ",")
+    assert "'fp7' is not a precision" in told
+    assert "'int8' is given twice" in told
+    assert "is empty; give presets of baseline" in refused("a cat", "--presets", ",")
     assert "prompt: is missing" in refused("--presets", "fast")
     assert "--reference: no preset 'slow'" in refused("a cat", "--presets", "fast", "--reference", "slow")
     assert "'euler'" in refused("a cat", "--presets", "fast", "--sampler", "eular")
@@ -193,7 +193,7 @@ def test_lists_of_passes_are_compared_too() -> None:
     assert found == (Candidate(passes, "fp16"), Candidate(passes, "bf16"), Candidate("passes:", "fp16"))
     with pytest.raises(RequestError, match="no pass 'own_foreward'; did you mean 'own_forward'"):
         parse_presets("passes:own_foreward", None)
-    with pytest.raises(RequestError, match="'fp7' is no precision"):
+    with pytest.raises(RequestError, match="'fp7' is not a precision"):
         parse_presets("passes:own_forward:fp7", None)
 
 

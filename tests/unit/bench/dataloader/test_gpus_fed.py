@@ -69,5 +69,5 @@ def test_the_command_records_every_number_of_workers(
 
 def test_made_up_data_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bench", "data", "sd2-base", f"--out={tmp_path}"]) == 2
-    assert "data.kind: synthetic samples are made on the device" in capsys.readouterr().err
+    assert "data.kind: synthetic samples are generated" in capsys.readouterr().err
     assert run(["bench", "data", "sd2-base", f"--out={tmp_path}", "data.kind=folder", "--workers=x"]) == 2

@@ -93,7 +93,7 @@ def test_the_device_waits_where_nothing_was_asked_of_it() -> None:
     figures = (found.busy_s, found.idle_s, found.waiting_s, found.waiting_for_data_s, found.launch_s)
     assert figures == pytest.approx((60e-6, 40e-6, 40e-6, 4e-6, 11e-6))
     assert found.launches == 3
-    assert "worked 0.1 ms" in found.message
+    assert "busy 0.1 ms" in found.message
 
 
 def _with_launch_at(start: float) -> Waiting:

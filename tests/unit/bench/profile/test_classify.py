@@ -34,9 +34,9 @@ def test_names_find_their_group() -> None:
         ("cutlass_80_simt_sgemm_128x64_8x5_nn_align1", "without tensor cores"),
         (
             "sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize128x128x128_kernel__5x_cublas",
-            "eight-bit floats",
+            "8-bit floats",
         ),
-        ("sm90_xmma_gemm_i8i32_i8i32_i32_tn_n_tilesize128x128x128_kernel__5x_cublas", "eight-bit integers"),
+        ("sm90_xmma_gemm_i8i32_i8i32_i32_tn_n_tilesize128x128x128_kernel__5x_cublas", "8-bit integers"),
         ("sm90_xmma_wgrad_indexed_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc", "gradient for its weights"),
         ("cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16", "cuDNN's fused attention, backward"),
         ("fmha_cutlassF_f16_aligned_64x64_rf_sm80", "memory-efficient"),

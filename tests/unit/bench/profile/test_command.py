@@ -76,7 +76,7 @@ def test_a_picture_from_end_to_end(calotype: Calotype, tmp_path: Path) -> None:
     looked_up = [one.when.start for one in trace.operations if one.name == "aten::embedding"]
     assert all(any(one.start < start < one.end for start in looked_up) for one in encoding)
     page = (out / "profile.md").read_text()
-    for words in ("mkldnn_convolution", "a convolution (oneDNN", "launch gaps", "all ran on the processor"):
+    for words in ("mkldnn_convolution", "a convolution (oneDNN", "launch gaps", "everything ran on the CPU"):
         assert words in done.out.replace("\n", " ")
         assert words in page
     assert page.count("| aten::") + page.count("| mkldnn::") == 20

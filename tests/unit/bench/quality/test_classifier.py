@@ -63,7 +63,7 @@ def test_weights_and_record_belong_together(taught: Classifier, weights: Path, t
     with pytest.raises(ModelFileError, match=r"is not the file that r\.json describes"):
         read_classifier(tmp_path / "r.safetensors", CPU)
     (tmp_path / "r.json").write_text('{"format": "something else"}')
-    with pytest.raises(ModelFileError, match="is no recogniser's record"):
+    with pytest.raises(ModelFileError, match="is not the record of a recogniser"):
         read_classifier(tmp_path / "r.safetensors", CPU)
 
 

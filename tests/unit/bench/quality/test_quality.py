@@ -197,7 +197,7 @@ def test_bad_requests_are_refused_before_a_model_is_loaded(
     assert "dataset.json" in told
     code, told = refused()
     assert code == ExitCode.BAD_REQUEST, "the shipped recogniser knows other artwork"
-    assert "learned artwork" in told
+    assert "was trained on artwork" in told
     assert not (tmp_path / "out").exists()
 
 

@@ -122,6 +122,6 @@ def test_guidance_is_told_with_the_swing_and_without_what_has_none(tmp_path: Pat
     ]
     report = of(tmp_path, *points)
     [line] = [line for line in told(report, "Shapes") if line.startswith("guidance")]
-    assert line == "guidance between 4 and 11 moves the time by 2.0% on 1 × NVIDIA H200, calotype fast"
+    assert line == "guidance between 4 and 11 changes the time by 2.0% on 1 × NVIDIA H200, calotype fast"
     [shapes] = [t for t in section(report, "conclusions").tables if t.caption.startswith("Shapes")]
-    assert "no more than the runs themselves swing" in shapes.rows[0][shapes.columns.index("notes")].text
+    assert "within the spread of the runs" in shapes.rows[0][shapes.columns.index("notes")].text

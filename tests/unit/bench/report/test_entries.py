@@ -102,7 +102,7 @@ def test_a_line_that_was_cut_inside_a_character_hides_no_other(tmp_path: Path, c
     text = file.read_bytes()
     file.write_bytes(text[: text.index("ö".encode()) + 1])
     outcome = calotype("bench", "compare", file, "--json")
-    assert f"skipped {file}:2: is no record" in outcome.err
+    assert f"skipped {file}:2: is not a record" in outcome.err
     assert [one["record"] for one in json.loads(outcome.out)] == [f"{file}: one"]
 
 

@@ -51,7 +51,7 @@ def test_a_page_lists_them_at_its_end(tmp_path: Path, calotype: Calotype) -> Non
     assert f"{file}:2: " in outcome.err
     for name in ("report.html", "report.md"):
         text = (tmp_path / "out" / name).read_text()
-        assert text.rindex("could not be read") > text.rindex("All points")
+        assert text.rindex("Unreadable lines") > text.rindex("All points")
         assert "Unterminated string" in text
 
 
@@ -102,4 +102,4 @@ def test_the_committed_training_benchmark_makes_a_report(tmp_path: Path, calotyp
     assert "163.6" in text
     assert "50.3%" in text
     assert text.count("plain-") == 3, "the peers' files are of another format, and listed"
-    assert "with changes on top" in text
+    assert "with uncommitted changes" in text

@@ -152,9 +152,9 @@ SIGHTS = {
 }
 
 
-def seen(colour: str, sight: str) -> tuple[float, float, float]:
+def seen(color: str, sight: str) -> tuple[float, float, float]:
     """In CIE L*a*b* at D65."""
-    linear = [_linear(int(colour[i : i + 2], 16) / 255) for i in (1, 3, 5)]
+    linear = [_linear(int(color[i : i + 2], 16) / 255) for i in (1, 3, 5)]
     r, g, b = (
         min(1.0, max(0.0, sum(m * v for m, v in zip(row, linear, strict=True)))) for row in SIGHTS[sight]
     )
@@ -174,9 +174,9 @@ def _linear(value: float) -> float:
 @pytest.mark.parametrize("sight", SIGHTS)
 @pytest.mark.parametrize("palette", [0, 1, 2], ids=["light", "dark", "paper"])
 def test_the_first_four_colours_differ_to_every_kind_of_sight(palette: int, sight: str) -> None:
-    colours = [seen(palettes()[palette][f"c{n}"], sight) for n in range(4)]
+    colors = [seen(palettes()[palette][f"c{n}"], sight) for n in range(4)]
     nearest = min(
         sum((a - b) ** 2 for a, b in zip(one, other, strict=True)) ** 0.5
-        for one, other in combinations(colours, 2)
+        for one, other in combinations(colors, 2)
     )
     assert nearest > 10

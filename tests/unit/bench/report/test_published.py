@@ -48,9 +48,9 @@ def test_a_published_page_has_ours_row_by_row(report: Report) -> None:
     seconds = sorted(1024 * 1024 / 2.2e5 * wobble for wobble in (1, 1.02, 0.985, 1.01))
     ours = (seconds[1] + seconds[2]) / 2
     assert (wide["theirs"], wide["ours"]) == ("12.29", f"{ours:.3f}")
-    assert wide["point of ours"] == "size=1024x1024"
+    assert wide["our point"] == "size=1024x1024"
     assert wide["their GiB"] == f"{18.3e9 / 2**30:.1f}"
-    assert "GPU: NVIDIA H200 against A100" in found["comfyui: by resolution"].note
+    assert "GPU: NVIDIA H200 vs. A100" in found["comfyui: by resolution"].note
     assert "Row 4: doubtful" in found["comfyui: by resolution"].note
 
 
@@ -77,14 +77,14 @@ def test_an_ablation_stands_in_the_rows_of_the_published_one(tmp_path: Path) -> 
         )
     )
     told = rows(next(one for name, one in found.items() if name.startswith("nemo: A100")))
-    by_point = {row["point of ours"]: row for row in told.values()}
+    by_point = {row["our point"]: row for row in told.values()}
     assert by_point["not-last"]["theirs"] == "24"
-    assert (by_point["not-last"]["it gives there"], by_point["not-last"]["it gives here"]) == (
+    assert (by_point["not-last"]["their gain"], by_point["not-last"]["our gain"]) == (
         "0.83×",
         "0.80×",
     )
     flash = by_point["flash"]
-    assert (flash["it gives there"], flash["it gives here"]) == (f"{28.8 / 29:.2f}×", "0.90×")
+    assert (flash["their gain"], flash["our gain"]) == (f"{28.8 / 29:.2f}×", "0.90×")
     failed = next(row for name, row in told.items() if name.startswith("12: "))
     assert (failed["theirs"], failed["ours"]) == ("error", "60.00")
     concat = next(row for name, row in told.items() if "concat_mode" in name)

@@ -70,7 +70,7 @@ def test_names_are_unique_whatever_the_runs_call_their_points(tmp_path: Path) ->
 def test_failures_are_rows_marks_and_reasons(report: Report) -> None:
     failed = section(report, "failures").tables[0]
     assert cells(failed, "status") == {"batch=32 diffusers-eager": "oom", "only fused_geglu": "oom"}
-    assert set(cells(failed, "why").values()) == {"CUDA out of memory. Tried to allocate 40.00 GiB"}
+    assert set(cells(failed, "reason").values()) == {"CUDA out of memory. Tried to allocate 40.00 GiB"}
     every = section(report, "points").tables[0]
     assert cells(every, "status")["batch=32 diffusers-eager"] == "oom"
     figure = section(report, "shapes").figures[0]
@@ -93,7 +93,7 @@ def test_a_round_that_failed_twice_is_one_round(tmp_path: Path) -> None:
     found = of(tmp_path, picture("one", 2.0, round=1), picture("one", round=2), again)
     every = section(found, "points").tables[0]
     assert cells(every, "status") == {"one": "oom in 1 of 2 rounds"}
-    assert cells(section(found, "failures").tables[0], "why") == {"one": "no room, again"}
+    assert cells(section(found, "failures").tables[0], "reason") == {"one": "no room, again"}
 
 
 def test_the_headline_divides_by_the_reference(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_the_headline_divides_by_the_reference(tmp_path: Path) -> None:
     ratios = cells(found.tables[0], "ours ÷ theirs")
     name = "performance/peers-read/5/eager"
     assert ratios[name] == f"{66 / measures(by_id(name))['samples/s/GPU']:.2f}×"
-    assert "number of GPUs: 2 against 1" in cells(found.tables[0], "not comparable")[name]
+    assert "number of GPUs: 2 vs. 1" in cells(found.tables[0], "not comparable")[name]
 
 
 def test_fewer_steps_of_smaller_pictures_are_no_record(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_server_is_told_by_its_rate_and_how_long_requests_take(tmp_path: Path)
     assert load.rate is not None
     assert (load.rate.low, load.rate.high) == (11.5, 11.5)
     [every] = section(found, "points").tables
-    assert cells(every, "asked how")["calotype solo"] == "engine=nothing, interface=grpc, clients=64"
+    assert cells(every, "load")["calotype solo"] == "engine=nothing, interface=grpc, clients=64"
 
 
 def test_a_server_without_an_engine_has_a_report_and_no_headline(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_efficiency_of_more_gpus(report: Report, tmp_path: Path) -> None:
 
 def test_an_ablation_divides_like_by_like(report: Report) -> None:
     [gains] = section(report, "ablation").tables
-    among = cells(gains, "times as fast with it, among all")
+    among = cells(gains, "times as fast, in the full set")
     assert among["own_forward"].startswith("1.62× ")
     assert among["fused_geglu"].endswith("?"), "0.4 % lies within the spread"
     assert cells(gains, "times as fast alone")["cuda_graphs"].startswith(f"{2.4 / 2.1:.2f}× ")
@@ -156,7 +156,7 @@ def test_variants_that_come_to_the_same_are_one_bar_and_two_gains(tmp_path: Path
     seconds = {"all": 1.0, "none": 4.0, "without a, only b": 2.0, "without b, only a": 1.6}
     found = of(tmp_path, *(picture(name, s, s, settings={"variant": name}) for name, s in seconds.items()))
     [gains] = section(found, "ablation").tables
-    assert cells(gains, "times as fast with it, among all") == {
+    assert cells(gains, "times as fast, in the full set") == {
         "a": "2.00× (2.00–2.00)",
         "b": "1.60× (1.60–1.60)",
     }
@@ -177,7 +177,7 @@ def test_two_ablations_in_one_folder_are_told_apart(tmp_path: Path) -> None:
     again = [one.model_copy(update={"id": f"{one.id} units=9"}) for one in points[4:]]
     died = picture("only b", settings={"variant": "only b"}, request={"width": None, "height": None})
     found = section(of(tmp_path, *points, *again, died), "ablation")
-    assert [cells(one, "times as fast with it, among all")["a"] for one in found.tables] == (
+    assert [cells(one, "times as fast, in the full set")["a"] for one in found.tables] == (
         ["2.00× (2.00–2.00)"] * 3
     )
     assert cells(found.tables[0], "times as fast alone")["b"] == "failed"
@@ -193,7 +193,7 @@ def test_an_ablation_that_was_begun_is_not_divided_by_another(tmp_path: Path) ->
     larger = {"width": 1024, "height": 1024}
     begun = picture("all", 5.0, 5.0, settings={"variant": "all"}, request=larger)
     found = section(of(tmp_path, *points, begun), "ablation").tables[0]
-    assert cells(found, "times as fast with it, among all") == {"a": "2.00× (2.00–2.00)"}
+    assert cells(found, "times as fast, in the full set") == {"a": "2.00× (2.00–2.00)"}
 
 
 def test_peers_stand_beside_ours_of_the_same_run_only(report: Report) -> None:
@@ -255,7 +255,7 @@ def test_a_difference_within_the_spread_is_remarked_upon(tmp_path: Path) -> None
     notes = {
         row[0].text.split(" instead")[0]: row[changed.columns.index("notes")].text for row in changed.rows
     }
-    assert "less than the runs themselves swing: ±8.0% and ±8.4%" in notes["calotype baseline"]
+    assert "within the spread of the runs: ±8.0% and ±8.4%" in notes["calotype baseline"]
     assert "swing" not in notes["calotype fast"]
 
 
@@ -357,7 +357,7 @@ def test_failures_alone_make_a_report_too(tmp_path: Path) -> None:
     names = ("all", "none", "without x", "only x")
     found = of(tmp_path, *(picture(name, settings={"variant": name}) for name in names), training("t", None))
     assert len(section(found, "failures").tables[0].rows) == 5
-    assert "5 of the points failed" in found.says
+    assert "5 points failed" in found.says
     assert "headline" not in [one.name for one in found.sections]
     assert page(found).count("<svg") == 1, "the ablation's, with a word for every failure"
 
@@ -370,16 +370,18 @@ def test_rounds_of_which_one_could_not_be_weighed_still_compare(tmp_path: Path) 
 def test_one_machine_with_two_versions_of_ours_is_one_machine(tmp_path: Path) -> None:
     found = of(tmp_path, picture("one", 1.0), picture("two", 1.0, commit="fedcba9876543210", modified=True))
     [machines] = section(found, "environment").tables
-    assert machines.columns == ("what", "machine")
+    assert machines.columns == ("property", "machine")
     told = cells(machines, "machine")
-    assert told["Calotype"] == "0.1.0, commit 0123456789ab; 0.1.0, commit fedcba987654, with changes on top"
+    assert told["Calotype"] == (
+        "0.1.0, commit 0123456789ab; 0.1.0, commit fedcba987654, with uncommitted changes"
+    )
     assert told["GPUs in the machine"] == "NVIDIA H200, 140 GiB"
     assert "torchao" not in told["packages"]
 
 
 def test_a_cpu_is_no_gpu(tmp_path: Path) -> None:
     [card] = section(of(tmp_path, picture("one", 1.0, device="CPU Xeon", memory=[])), "headline").cards
-    assert card.unit == "pictures/s on one CPU"
+    assert card.unit == "images/s on one CPU"
 
 
 def test_rows_around_a_base_are_held_against_it_by_the_sample(tmp_path: Path) -> None:
@@ -390,7 +392,7 @@ def test_rows_around_a_base_are_held_against_it_by_the_sample(tmp_path: Path) ->
         for name, (variant, batch, rate) in rows.items()
     ]
     found = section(of(tmp_path, *points), "ablation")
-    assert "Each row changes something of base" in found.figures[0].says
+    assert "Each row changes settings of base" in found.figures[0].says
     assert found.figures[0].data.columns[1] == "milliseconds of one sample"
     times = {row[0].text: round(row[1].order or 0) for row in found.figures[0].data.rows}
     assert times == {"base": 16, "compile": 8, "math (batch 2)": 101}
@@ -444,7 +446,7 @@ def test_pictures_without_guidance_are_no_record(tmp_path: Path) -> None:
 def test_what_was_measured_once_has_no_spread(tmp_path: Path) -> None:
     peer = picture("peer", 2.0, system="diffusers-eager", preset=None)
     found = of(tmp_path, picture("one", 1.0), peer)
-    assert "measured once: nobody knows the spread" in section(found, "headline").cards[0].beside
+    assert "measured once, so the spread is unknown" in section(found, "headline").cards[0].beside
     assert "spread, s" not in section(found, "points").tables[0].columns
     assert cells(section(found, "peers").tables[0], "times as fast") == {"one": "2.00× (once) ?"}
 
@@ -457,7 +459,7 @@ def test_a_note_of_many_points_is_told_once(tmp_path: Path) -> None:
 def test_a_table_of_one_point_says_beside_it_what_ran(tmp_path: Path) -> None:
     [every] = section(of(tmp_path, picture("one", 1.0)), "points").tables
     assert every.caption.endswith(
-        "It: software calotype fast, precision fp16, device NVIDIA H200, GPUs 1, rounds 1."
+        "The row: software calotype fast, precision fp16, device NVIDIA H200, GPUs 1, rounds 1."
     )
     assert "device" not in every.columns
 
@@ -481,7 +483,7 @@ def test_no_ratio_is_quoted_of_fewer_steps_or_of_a_bound(tmp_path: Path) -> None
     fifty = picture("fifty", 2.0, model="random:sd15", request={"cfg": 7.5, "steps": 50})
     few = section(of(tmp_path / "few", twenty), "headline")
     assert not [line for line in few.cards[0].beside if "DeepSpeed" in line or "bound" in line]
-    assert "steps: 20 against 50" in cells(few.tables[0], "not comparable")["deepspeed-mii/mii (mean of 5)"]
+    assert "steps: 20 vs. 50" in cells(few.tables[0], "not comparable")["deepspeed-mii/mii (mean of 5)"]
     many = section(of(tmp_path / "many", fifty), "headline")
     assert [line for line in many.cards[0].beside if "0.63× DeepSpeed-MII" in line]
     assert not [bar for figure in many.figures for bar in figure.data.rows if "bound" in bar[0].text]

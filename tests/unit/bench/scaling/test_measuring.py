@@ -43,7 +43,7 @@ def test_ranks_of_this_machine_are_measured_and_drawn(
     assert len(record.fit.points) == 3
     assert {(one.mode, one.gpus) for one in record.predictions} == {("weak", 2), ("strong", 2)}
     assert "prediction, not measured" in printed
-    assert "this measures no GPU" in printed
+    assert "no GPU was measured" in printed
 
     # What is measured stays so: the same command only studies it again.
     before = {each.name: each.read_bytes() for each in out.glob("*.jsonl")}

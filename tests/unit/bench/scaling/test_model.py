@@ -164,5 +164,5 @@ def test_parameters_that_cannot_show_are_not_asked_for() -> None:
     assert not {"between_s", "between_latency_s"} & set(parameters_in(one_node))
     alike = [Observed("a", Load(n, 1, 4, 4), 1.0) for n in (1, 2)]
     assert parameters_in(alike) == ("per_sample_s", "between_s")
-    with pytest.raises(RequestError, match="2 points cannot tell 3 parameters"):
+    with pytest.raises(RequestError, match="2 points cannot determine 3 parameters"):
         fit(alike, StepModel(), ("per_sample_s", "fixed_s", "between_s"))

@@ -122,7 +122,7 @@ def test_what_went_wrong_is_told_by_kind_and_is_no_throughput() -> None:
     assert told.latencies_s == (0.5, 0.5)
     headings, [row] = table_of([Phase("load", "calotype", Load(clients=1, requests=5), "http", told)])
     shown = dict(zip(headings, row, strict=True))
-    assert (shown["asked"], shown["errors"], shown["per s"]) == ("5", "3", "0.4")
+    assert (shown["requests"], shown["errors"], shown["per s"]) == ("5", "3", "0.4")
 
 
 def test_a_load_that_only_failed_has_no_latency() -> None:

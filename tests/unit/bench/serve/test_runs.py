@@ -81,8 +81,8 @@ def test_the_embedded_model_beside_the_plain_server(capsys: pytest.CaptureFixtur
     words = ["bench", "serve", "--steps", "1", "--solo", "0", "--clients", "2", "--requests", "2", *SMALL]
     assert run([*words, "--interface", "openai", "--plain", "--preset", "baseline"]) == 0
     said = capsys.readouterr().out
-    assert "nothing lost, nothing doubled: 2 asked, 2 accepted" in said
-    assert "× the pictures a second of the plain server" in said
+    assert "no job lost or duplicated: 2 requested, 2 accepted" in said
+    assert "× the images per second of the baseline server" in said
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_the_table_holds_ratios_and_failures() -> None:
     assert "TFLOP/s" not in lines["fast"]
     assert "status" not in lines_of(ours)[0], "where all is well nothing is said"
     [warning] = warnings_of([*ours, *slow, *peer, *failed])
-    assert warning.startswith("slow: 1.02× of diffusers-eager is within the spread of 1.00 to 1.05")
+    assert warning.startswith("slow: 1.02× as fast as diffusers-eager is within the spread of 1.00 to 1.05")
 
 
 def test_a_round_that_died_early_does_not_change_the_ratio() -> None:

@@ -194,10 +194,10 @@ def test_the_same_set_is_not_built_twice(ingredients: Ingredients, built: Built)
 def test_a_folder_with_something_else_is_left_alone(
     ingredients: Ingredients, built: Built, tmp_path: Path
 ) -> None:
-    with pytest.raises(RequestError, match="made from other amounts; remove it"):
+    with pytest.raises(RequestError, match="built with other amounts; remove it"):
         build(ingredients, built.folder, amounts=Amounts(backgrounds=2))
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(RequestError, match="is no emoji set"):
+    with pytest.raises(RequestError, match="is not an emoji dataset"):
         build(ingredients, tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
 

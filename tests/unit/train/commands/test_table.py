@@ -118,7 +118,7 @@ def test_reports_read_a_table_as_measurements(child: Child, tmp_path: Path) -> N
     assert all(not one.settings for one in read(tmp_path / "grid" / FILE).measurements)
     write(compose(gather([tmp_path]), None), tmp_path / "report")
     shown = (tmp_path / "report" / "report.md").read_text()
-    (group,) = re.findall(r"What each part gives: (.*)\.\*\*", shown)
+    (group,) = re.findall(r"Gain of each pass or switch: (.*)\.\*\*", shown)
     assert group == f"train sd15 on {found[0].device}"
     # One sample in the time of sixteen.
     assert re.search(r"\| small \(batch 1\) \| 0\.06× ", shown)

@@ -1,5 +1,4 @@
-"""Numbers to SVG: `canvas` (elements and text), `scales`, `line_chart`, `bar_chart`, `roofline`.
+"""Draws SVG plots: `canvas` (elements and text), `scales`, `line_chart`, `bar_chart`, `roofline`.
 
-Colours come from style sheets by class, so that one drawing serves light, dark and paper. Knows nothing of
-measurements.
+Style sheets assign colors by class, so that one drawing works in light mode, dark mode and on paper.
 """

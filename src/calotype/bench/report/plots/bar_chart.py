@@ -1,4 +1,4 @@
-"""Bars that lie, from zero, with name, value and spread. Knows nothing of measurements."""
+"""Draws horizontal bar charts from zero, with the name, value and spread of each bar."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _TOP, _NAMES, _ROW = 26, 164, 18
 class Bar:
     name: str
     value: float | None
-    """None for what failed."""
+    """None for a failed point."""
     text: str
-    """At its end: the number, or why there is none."""
+    """Label at the end of the bar: the number, or the failure."""
     low: float | None = None
     high: float | None = None
-    colour: int = 0
-    """-1 for what is only there to compare with."""
+    color: int = 0
+    """Index of the color; -1 for a bar shown for comparison only."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class BarChart:
     x_label: str
     bars: tuple[Bar, ...]
     level: tuple[str, float] | None = None
-    """An upright line to hold the bars against, with its name."""
+    """A vertical line for comparison, with its name."""
 
 
 def bar_chart(chart: BarChart) -> Element:
@@ -76,10 +76,10 @@ def _scale(chart: BarChart) -> Scale:
 
 
 def _bar(root: Element, bar: Bar, x: Scale, middle: float) -> float:
-    """Where it ends, whisker and all."""
+    """Draw a bar and return where it ends, including its whisker."""
     if bar.value is None:
         return x.start
-    kind = "bar other" if bar.colour < 0 else f"bar c{bar.colour}"
+    kind = "bar other" if bar.color < 0 else f"bar c{bar.color}"
     end = x(bar.value)
     shape = draw(root, "rect", kind, x=x.start, y=middle - 8, width=max(1.0, end - x.start), height=16)
     hint(shape, f"{bar.name}: {bar.text}")

@@ -1,4 +1,4 @@
-"""SVG elements, with text that is escaped by the one who writes them out. Knows nothing of charts."""
+"""Creates SVG elements and lays out text; the XML serializer escapes the text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from xml.etree.ElementTree import Element, SubElement
 
 WIDTH = 440
-"""Of every drawing, so that text is the same size in all of them and can be read on a phone."""
+"""Width of every drawing, so that text has the same size in all of them and is readable on a phone."""
 FONT = 12
 LINE = 14
 NUM_COLORS = 6
@@ -16,16 +16,16 @@ _CHARACTER = 0.62 * FONT
 
 
 def canvas(height: float, title: str, description: str) -> Element:
-    """An empty drawing that a screen reader announces."""
+    """Create an empty drawing with a title and a description for screen readers."""
     root = Element("svg", {"class": "plot", "viewBox": f"0 0 {WIDTH} {height:g}", "role": "img"})
     SubElement(root, "title").text = title
     SubElement(root, "desc").text = description
     return root
 
 
-def draw(parent: Element, tag: str, kind: str = "", **where: object) -> Element:
-    """A shape; `kind` is what the style sheet knows it by."""
-    named = {key.replace("_", "-"): _plain(value) for key, value in where.items()}
+def draw(parent: Element, tag: str, kind: str = "", **attributes: object) -> Element:
+    """Add a shape; `kind` is its CSS class."""
+    named = {key.replace("_", "-"): _plain(value) for key, value in attributes.items()}
     return SubElement(parent, tag, ({"class": kind} if kind else {}) | named)
 
 
@@ -38,30 +38,30 @@ def write(parent: Element, x: float, y: float, text: str, kind: str = "", anchor
 def write_lines(
     parent: Element, x: float, middle: float, lines: Sequence[str], kind: str, anchor: str
 ) -> None:
-    """Several lines around a height."""
+    """Write lines of text, vertically centered at `middle`."""
     top = middle - (len(lines) - 1) * LINE / 2 + FONT * 0.35
     for number, line in enumerate(lines):
         write(parent, x, top + number * LINE, line, kind, anchor)
 
 
 def hint(element: Element, text: str) -> None:
-    """What shows under the pointer."""
+    """Add a tooltip."""
     SubElement(element, "title").text = text
 
 
 def width_of(text: str) -> float:
-    """About; fonts differ."""
+    """Estimate the width of a text; fonts differ."""
     return len(text) * _CHARACTER
 
 
 def wrapped(text: str, width: float, most: int = 2) -> list[str]:
-    """As many lines as needed, up to `most`; what is left out leaves an ellipsis."""
+    """Wrap a text to at most `most` lines; an ellipsis replaces the rest."""
     room = max(4, int(width / _CHARACTER))
     return textwrap.wrap(text, room, max_lines=most, placeholder=" …", break_long_words=True) or [""]
 
 
 def mark(parent: Element, number: int, x: float, y: float) -> Element:
-    """A shape of its own for each colour, for readers who see no colours."""
+    """Add a marker with a distinct shape for each color, for readers who do not see colors."""
     kind, size = f"mark c{number % NUM_COLORS}", 4.2
     if number % NUM_COLORS == 0:
         return draw(parent, "circle", kind, cx=x, cy=y, r=size)
@@ -73,12 +73,12 @@ def mark(parent: Element, number: int, x: float, y: float) -> Element:
 
 
 def cross(parent: Element, x: float, y: float) -> Element:
-    """What failed."""
+    """Add the marker of a failed point."""
     return draw(parent, "path", "bad-mark", d=f"M{x - 4:.1f},{y - 4:.1f}l8,8m0,-8l-8,8")
 
 
 def whisker(parent: Element, kind: str, x: float, low: float, high: float) -> None:
-    """From one end of a spread to the other, upright."""
+    """Draw a vertical whisker over a spread."""
     if abs(low - high) > 0.5:
         d = f"M{x:.1f},{low:.1f}V{high:.1f}M{x - 3:.1f},{low:.1f}h6M{x - 3:.1f},{high:.1f}h6"
         draw(parent, "path", f"whisker {kind}", d=d)

@@ -1,7 +1,6 @@
-"""Lines over an axis, each named at its end, with the spread of every point. Both axes say their unit.
+"""Draws line charts: each line labeled at its end, with the spread of every point and units on both axes.
 
-The upright axis begins at zero, unless it is logarithmic. What failed is a cross at the bottom. Knows nothing
-of measurements.
+The y axis starts at zero unless it is logarithmic. A failed point is a cross at the bottom.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _LABEL_ROOM = 118
 class Dot:
     x: float
     y: float | None
-    """None for what failed."""
+    """None for a failed point."""
     low: float = 0.0
     high: float = 0.0
     failure: str = ""
@@ -57,23 +56,23 @@ class LineChart:
     x_label: str
     y_label: str
     ticks: dict[float, str]
-    """Along the bottom."""
+    """Labels of the x axis."""
     lines: tuple[Line, ...]
     x_kind: Literal["linear", "log"] = "linear"
     x_from_zero: bool = False
     y_kind: Literal["linear", "log"] = "linear"
     ideal: tuple[tuple[float, float], ...] = ()
-    """A dashed line to hold the others against."""
+    """A dashed line for comparison."""
     ideal_label: str = ""
     limits: dict[str, float] = field(default_factory=dict)
-    """Level dashed lines by their name; shown where they are not far above everything."""
+    """Horizontal dashed lines by name, shown unless they lie far above all points."""
 
 
 def line_chart(chart: LineChart) -> Element:
     root = canvas(HEIGHT, chart.title, chart.description)
     x, y = _scales(chart)
-    _upright_axis(root, chart, y, x.end)
-    _level_axis(root, chart, x)
+    _y_axis(root, chart, y, x.end)
+    _x_axis(root, chart, x)
     for name, value in chart.limits.items():
         if value <= y.high:
             draw(root, "line", "limit", x1=x.start, x2=x.end, y1=y(value), y2=y(value))
@@ -111,7 +110,7 @@ def _ticks(chart: LineChart, highest: float) -> list[float]:
     return log_ticks(min([*known, *(b for _, b in chart.ideal)], default=1.0), highest)
 
 
-def _upright_axis(root: Element, chart: LineChart, y: Scale, end: float) -> None:
+def _y_axis(root: Element, chart: LineChart, y: Scale, end: float) -> None:
     ticks = _ticks(chart, y.high)
     left = 12 + max(width_of(shown(tick)) for tick in ticks)
     write(root, 2, 14, chart.y_label, "axis-name")
@@ -120,8 +119,8 @@ def _upright_axis(root: Element, chart: LineChart, y: Scale, end: float) -> None
         write(root, left - 5, y(tick) + FONT * 0.35, shown(tick), "tick", "end")
 
 
-def _level_axis(root: Element, chart: LineChart, x: Scale) -> None:
-    """Names that would run into each other take turns on two rows."""
+def _x_axis(root: Element, chart: LineChart, x: Scale) -> None:
+    """Draw the tick labels, on two rows where they would overlap."""
     rows = [float("-inf")] * 2
     lowest = 0
     for value, name in sorted(chart.ticks.items()):
@@ -142,19 +141,19 @@ def _path(root: Element, kind: str, places: Sequence[tuple[float, float]]) -> No
 
 
 def _line(root: Element, number: int, line: Line, x: Scale, y: Scale, *, alone: bool) -> None:
-    colour = f"c{number % NUM_COLORS}"
+    color = f"c{number % NUM_COLORS}"
     known = [(dot, dot.y) for dot in line.dots if dot.y is not None]
-    _path(root, f"line {colour}", [(x(dot.x), y(value)) for dot, value in known])
+    _path(root, f"line {color}", [(x(dot.x), y(value)) for dot, value in known])
     for dot, value in known:
-        whisker(root, colour, x(dot.x), y(dot.low), y(dot.high))
-        found = mark(root, number, x(dot.x), y(value))
-        hint(found, f"{line.label}: {figure(value)} ({figure(dot.low)} to {figure(dot.high)})")
+        whisker(root, color, x(dot.x), y(dot.low), y(dot.high))
+        shape = mark(root, number, x(dot.x), y(value))
+        hint(shape, f"{line.label}: {figure(value)} ({figure(dot.low)} to {figure(dot.high)})")
     if alone:
         _values(root, known, x, y)
 
 
 def _values(root: Element, known: Sequence[tuple[Dot, float]], x: Scale, y: Scale) -> None:
-    """Over the points, from the last on, as far as they have room."""
+    """Write values above the points, from the last one, where there is room."""
     taken = [(float("inf"), 0.0)]
     for dot, value in reversed(known):
         text, at, height = figure(value), x(dot.x), y(dot.high) - 8
@@ -194,7 +193,7 @@ def _labels(root: Element, chart: LineChart, x: Scale, y: Scale) -> None:
 
 
 def _named(chart: LineChart, number: int) -> str:
-    """With its number where crosses have to be told apart."""
+    """Label of a line, numbered if crosses must be distinguishable."""
     label = chart.lines[number].label
     failed = any(dot.y is None for line in chart.lines for dot in line.dots)
     return f"{number + 1} {label}" if failed else label

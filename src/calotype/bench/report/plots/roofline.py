@@ -1,7 +1,7 @@
-"""The most a device does at a given arithmetic a byte, and how high work came under it. Knows no records.
+"""Draws a roofline: a device's peak rate by arithmetic intensity, and the rates reached.
 
-What was reached is a level line rather than a dot where nobody counted the bytes: the work lies somewhere on
-it, to the right of where the slanted roof lets it be.
+A reached rate is a horizontal line rather than a dot because the bytes were not counted: the work lies
+somewhere on it, to the right of the slanted roof.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ def roofline(chart: Roofline) -> Element:
         (x(slope_from), y(slope_from * tera_bytes)),
         (x(top / tera_bytes), y(top)),
     )
-    # Above the roof, where nothing that was reached can lie.
+    # Above the roof, where no reached rate can lie.
     write(root, x.start + 6, y(top) - 8, f"slope: copy {tera_bytes:.2g} TB/s", "faint")
     named: list[tuple[str, float, str]] = []
     for name, value in chart.roofs.items():
         _segment(root, "roof", (x(value / tera_bytes), y(value)), (x.end, y(value)))
         named.append((f"{shown(value)} {name}", value, "label"))
     for number, (name, value) in enumerate(chart.reached.items()):
-        found = _segment(root, f"line c{number}", (x(value / tera_bytes), y(value)), (x.end, y(value)))
-        hint(found, f"{name}: {shown(value)} TFLOP/s")
+        segment = _segment(root, f"line c{number}", (x(value / tera_bytes), y(value)), (x.end, y(value)))
+        hint(segment, f"{name}: {shown(value)} TFLOP/s")
         named.append((f"{shown(value)} {name}", value, f"label c{number}"))
     texts = [wrapped(name, _LABELS - 14, most=3) for name, _, _ in named]
     gaps = [LINE * len(lines) + 2.0 for lines in texts]
@@ -70,7 +70,7 @@ def _axes(root: Element, x: Scale, y: Scale, xs: list[float], ys: list[float]) -
     for tick in xs:
         draw(root, "line", "axis", x1=x(tick), x2=x(tick), y1=_BOTTOM, y2=_BOTTOM + 4)
         write(root, x(tick), _BOTTOM + 16, shown(tick), "tick", "middle")
-    write(root, (x.start + x.end) / 2, _BOTTOM + 34, "arithmetic a byte, FLOP/B", "axis-name", "middle")
+    write(root, (x.start + x.end) / 2, _BOTTOM + 34, "arithmetic intensity, FLOP/B", "axis-name", "middle")
 
 
 def _segment(root: Element, kind: str, one: tuple[float, float], other: tuple[float, float]) -> Element:

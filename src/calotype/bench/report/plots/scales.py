@@ -1,4 +1,4 @@
-"""From numbers to places along an axis, and which numbers to write beside it. Draws nothing."""
+"""Maps numbers to positions on an axis, and chooses and formats tick values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Scale:
-    """A stretch of numbers on a stretch of the drawing."""
+    """Maps a range of numbers to a range of the drawing."""
 
     low: float
     high: float
@@ -27,7 +27,7 @@ class Scale:
 
 
 def round_ticks(high: float, most: int = 5) -> list[float]:
-    """From zero past `high` in steps of 1, 2 or 5 times a power of ten."""
+    """Return ticks from zero to `high` or above, in steps of 1, 2 or 5 times a power of ten."""
     if high <= 0:
         return [0.0, 1.0]
     rough = high / most
@@ -38,14 +38,14 @@ def round_ticks(high: float, most: int = 5) -> list[float]:
 
 
 def powers(low: float, high: float, base: int = 10) -> list[float]:
-    """Powers of `base` from below `low` to above `high`."""
+    """Return the powers of `base` that enclose `low` to `high`."""
     first = math.floor(math.log(low, base) + 1e-9)
     last = math.ceil(math.log(high, base) - 1e-9)
     return [float(base) ** power for power in range(first, max(last, first + 1) + 1)]
 
 
 def log_ticks(low: float, high: float, most: int = 8) -> list[float]:
-    """1, 2 and 5 times powers of ten around a stretch; the powers alone where those are too many."""
+    """Return 1, 2 and 5 times powers of ten around a range, or only the powers if those are too many."""
     steps = [part * power for power in powers(low, high) for part in (1.0, 2.0, 5.0)]
     first = max((i for i, step in enumerate(steps) if step <= low * (1 + 1e-9)), default=0)
     last = next((i for i, step in enumerate(steps) if step >= high * (1 - 1e-9)), len(steps) - 1)
@@ -54,17 +54,17 @@ def log_ticks(low: float, high: float, most: int = 8) -> list[float]:
 
 
 def shown(value: float) -> str:
-    """A number beside an axis."""
+    """Format a tick label."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def figure(value: float) -> str:
-    """A measured number: three digits, zeros at the end included."""
+    """Format a measured number with three digits, including trailing zeros."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:#.3g}".rstrip(".")
 
 
 def apart(places: Sequence[float], gaps: Sequence[float], low: float, high: float) -> list[float]:
-    """The places moved as little as a plain sweep down and up allows, so that each keeps half its gap."""
+    """Move places apart by one sweep down and one up, so that each keeps half its gap to its neighbors."""
     order = sorted(range(len(places)), key=lambda i: places[i])
     moved = list(places)
     at = low

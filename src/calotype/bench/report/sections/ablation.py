@@ -1,4 +1,4 @@
-"""What each pass or switch gives, from points that an ablation named. Derives ratios as sweeps do."""
+"""The ablation section: the gain of each pass or switch, from the variants of an ablation."""
 
 from __future__ import annotations
 
@@ -21,33 +21,35 @@ def ablation(points: Sequence[PointView]) -> Section:
     figures: list[Figure] = []
     tables: list[Table] = []
     for count, group in enumerate(groups, start=1):
-        around = _Around(group)
+        baseline = _Baseline(group)
         ordered = sorted(group, key=lambda point: _ORDER.index(_how(point)))
         what = _what(group, groups)
-        figures += _figures(ordered, what, around, count)
-        tables.append(_gains(ordered, what, around))
-    return Section("ablation", "What each part gives", SPREAD, figures=tuple(figures), tables=tuple(tables))
+        figures += _figures(ordered, what, baseline, count)
+        tables.append(_gains(ordered, what, baseline))
+    return Section(
+        "ablation", "Gain of each pass or switch", SPREAD, figures=tuple(figures), tables=tuple(tables)
+    )
 
 
 def _ablations(points: Sequence[PointView]) -> list[list[PointView]]:
-    """Points that were varied together: a folder may hold several ablations, each with a variant once."""
+    """Group the points of one ablation: a folder may hold several, each with a variant once."""
     groups: list[list[PointView]] = []
     for point in points:
-        found = next((group for group in groups if all(_together(point, one) for one in group)), None)
-        if found is None:
+        match = next((group for group in groups if all(_together(point, one) for one in group)), None)
+        if match is None:
             groups.append([point])
         else:
-            found.append(point)
+            match.append(point)
     return groups
 
 
 def _together(one: PointView, other: PointView) -> bool:
     if _run(one) != _run(other) or not set(_labels(one)).isdisjoint(_labels(other)):
         return False
-    asked = [point.first.request or {} for point in (one, other)]
-    # What failed early does not say what the model would have decided.
-    both = [[request.get(key) for request in asked] for key in _SHAPE]
-    return all(mine == its for mine, its in both if mine is not None and its is not None)
+    requests = [point.first.request or {} for point in (one, other)]
+    # A point that failed early lacks the values that the model would have chosen.
+    pairs = [[request.get(key) for request in requests] for key in _SHAPE]
+    return all(first == second for first, second in pairs if first is not None and second is not None)
 
 
 def _run(point: PointView) -> tuple[str, str, str]:
@@ -55,27 +57,27 @@ def _run(point: PointView) -> tuple[str, str, str]:
 
 
 def _what(group: Sequence[PointView], groups: Sequence[Sequence[PointView]]) -> str:
-    """What was varied, and of which shape where others were varied too."""
+    """Describe the ablation, with its shape where the run holds several."""
     first = group[0].first
-    # What failed before it had a device is of the others' device.
+    # A point that failed before it had a device belongs to the others' device.
     device = next((point.first.device for point in group if point.first.device), "an unknown device")
     what = f"{first.kind} {first.model} on {device}"
     point = next((one for one in group if one.good), group[0])
-    told = (
+    shape = (
         "{}×{}".format(*point.size) if point.size else "",
         f"batch {point.batch}" if point.batch else "",
         f"steps {point.steps}" if point.steps else "",
     )
     alone = sum(_run(other[0]) == _run(group[0]) for other in groups) == 1
-    return what if alone else ", ".join(filter(None, (what, *told)))
+    return what if alone else ", ".join(filter(None, (what, *shape)))
 
 
-class _Around:
-    """What the variants are held against: all parts together, or the base that each row changes."""
+class _Baseline:
+    """What the variants are compared with: all passes together, or the base that each row changes."""
 
     def __init__(self, points: Sequence[PointView]) -> None:
         self.base = next((point for point in points if "all" in _labels(point)), None)
-        # Rows that somebody wrote down, not parts that were taken away.
+        # Rows of a handwritten table, not passes that were removed.
         self.is_table = {_how(point) for point in points} <= {"all", "with"} and self.base is not None
         sizes = {point.first.samples_per_unit for point in points if point.good}
         self.same_size = len(sizes) < 2
@@ -87,10 +89,10 @@ class _Around:
     @property
     def says(self) -> str:
         if self.is_table:
-            return f"Each row changes something of {self.level}, which is the dashed line."
+            return f"Each row changes settings of {self.level}, the dashed line."
         return (
-            "Each pass or switch taken away from all of them, and on alone; the dashed line is all of them "
-            "together."
+            "Each pass or switch is removed from the full set, and enabled alone. The dashed line is the "
+            "full set."
         )
 
     def label(self, point: PointView) -> str:
@@ -108,18 +110,18 @@ def _how(point: PointView) -> str:
     return how if how in _ORDER else "only"
 
 
-def _figures(points: Sequence[PointView], what: str, around: _Around, count: int) -> list[Figure]:
+def _figures(points: Sequence[PointView], what: str, baseline: _Baseline, count: int) -> list[Figure]:
     unit = "seconds of one step" if points[0].first.kind == "train" else "seconds of one batch"
-    if not around.same_size:
+    if not baseline.same_size:
         unit = "milliseconds of one sample"
-    time = [_time_bar(point, around) for point in points]
-    space = [_space_bar(point, around) for point in points]
-    about = "GiB held by tensors, at the peak"
-    found = [_figure(f"ablation-time-{count}", "Time of each variant", what, unit, time, points, around)]
+    time = [_time_bar(point, baseline) for point in points]
+    space = [_space_bar(point, baseline) for point in points]
+    about = "GiB of tensors at the peak"
+    figures = [_figure(f"ablation-time-{count}", "Time of each variant", what, unit, time, points, baseline)]
     if any(bar.value is not None for bar in space):
         name = f"ablation-memory-{count}"
-        found.append(_figure(name, "Memory of each variant", what, about, space, points, around))
-    return found
+        figures.append(_figure(name, "Memory of each variant", what, about, space, points, baseline))
+    return figures
 
 
 def _figure(
@@ -129,9 +131,9 @@ def _figure(
     unit: str,
     bars: Sequence[Bar],
     points: Sequence[PointView],
-    around: _Around,
+    baseline: _Baseline,
 ) -> Figure:
-    of_base = [bar.value for bar, point in zip(bars, points, strict=True) if point is around.base]
+    of_base = [bar.value for bar, point in zip(bars, points, strict=True) if point is baseline.base]
     level = next(iter(of_base), None)
     plot = bar_chart(
         BarChart(
@@ -139,28 +141,28 @@ def _figure(
             description=f"{unit}; " + "; ".join(f"{bar.name}: {bar.text}" for bar in bars),
             x_label=unit,
             bars=tuple(bars),
-            level=None if level is None else (around.level, level),
+            level=None if level is None else (baseline.level, level),
         )
     )
     rows = [
         (Cell(bar.name), number(bar.value), number(bar.low), number(bar.high), _status(point))
         for bar, point in zip(bars, points, strict=True)
     ]
-    data = table(f"{title}, the numbers.", ("variant", unit, "lowest", "highest", "status"), rows, keep=2)
+    data = table(f"{title}: data.", ("variant", unit, "lowest", "highest", "status"), rows, keep=2)
     commands = commands_of(p.first.command for p in points)
-    return Figure(name, title, f"{what}. {around.says}", plot, data, commands)
+    return Figure(name, title, f"{what}. {baseline.says}", plot, data, commands)
 
 
 def _status(point: PointView) -> Cell:
     return Cell(point.status, mark="" if point.status == "ok" else "bad")
 
 
-def _time_bar(point: PointView, around: _Around) -> Bar:
-    spread, name = point.seconds, around.label(point)
+def _time_bar(point: PointView, baseline: _Baseline) -> Bar:
+    spread, name = point.seconds, baseline.label(point)
     if spread is None:
         return Bar(name, None, point.status)
-    # Steps of different batches take as long as they like: only a sample's time can be compared.
-    each = 1.0 if around.same_size else 1000 / (point.good[0].samples_per_unit or 1)
+    # Step times of different batch sizes are not comparable; times per sample are.
+    each = 1.0 if baseline.same_size else 1000 / (point.good[0].samples_per_unit or 1)
     middle, low, high = (each * value for value in (spread.middle, spread.low, spread.high))
     return Bar(name, middle, figure(middle), low, high, _COLORS.get(_how(point), 0))
 
@@ -168,14 +170,14 @@ def _time_bar(point: PointView, around: _Around) -> Bar:
 _COLORS = {"without": 1, "with": 1, "only": 2}
 
 
-def _space_bar(point: PointView, around: _Around) -> Bar:
-    held, name = point.tensors_gib, around.label(point)
+def _space_bar(point: PointView, baseline: _Baseline) -> Bar:
+    held, name = point.tensors_gib, baseline.label(point)
     if held is None:
-        return Bar(name, None, point.status if point.failed else "not known")
-    return Bar(name, held, figure(held), colour=_COLORS.get(_how(point), 0))
+        return Bar(name, None, point.status if point.failed else "unknown")
+    return Bar(name, held, figure(held), color=_COLORS.get(_how(point), 0))
 
 
-def _gains(points: Sequence[PointView], what: str, around: _Around) -> Table:
+def _gains(points: Sequence[PointView], what: str, baseline: _Baseline) -> Table:
     by_variant = {label: point for point in points for label in _labels(point)}
     parts = dict.fromkeys(name.split(" ", 1)[1] for name in by_variant if " " in name)
     rows = []
@@ -185,31 +187,31 @@ def _gains(points: Sequence[PointView], what: str, around: _Around) -> Table:
         on, off = every, by_variant.get(f"without {part}")
         if f"with {part}" in by_variant:
             on, off = by_variant[f"with {part}"], every
-        name = around.label(on) if around.is_table and on else part
+        name = baseline.label(on) if baseline.is_table and on else part
         rows.append((words(name), *_cells(on, off), *_cells(alone, nothing)))
     heads = (
-        "row" if around.is_table else "part",
-        f"times as fast as {around.level}" if around.is_table else "times as fast with it, among all",
+        "row" if baseline.is_table else "pass or switch",
+        f"times as fast as {baseline.level}" if baseline.is_table else "times as fast, in the full set",
         "memory, GiB",
         "times as fast alone",
         "memory alone, GiB",
     )
     note = (
-        "A question mark: the spread does not bear the difference out, or nobody knows it. Memory: what it "
-        "adds to the peak of tensors."
+        "A question mark means that the spread is unknown or larger than the difference. Memory is the "
+        "change of the tensors' peak."
     )
-    return table(f"What each part gives: {what}.", heads, rows, note, keep=2)
+    return table(f"Gain of each pass or switch: {what}.", heads, rows, note, keep=2)
 
 
 def _cells(one: PointView | None, other: PointView | None) -> tuple[Cell, Cell]:
     if one is None or other is None:
         return Cell(""), Cell("")
-    found = ratio([r.measurement for r in one.rounds], [r.measurement for r in other.rounds])
-    if found is None:
+    speedup = ratio([r.measurement for r in one.rounds], [r.measurement for r in other.rounds])
+    if speedup is None:
         return Cell("failed", mark="bad"), Cell("")
     held = [point.tensors_gib for point in (one, other)]
     more = held[0] - held[1] if held[0] is not None and held[1] is not None else None
-    return ratio_cell(found), number(more, "+.2f")
+    return ratio_cell(speedup), number(more, "+.2f")
 
 
 def ratio_cell(found: Ratio) -> Cell:

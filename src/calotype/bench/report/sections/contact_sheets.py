@@ -1,8 +1,8 @@
-"""Contact sheets of the pictures beside the records, small and inside the page. Makes no picture.
+"""The section of contact sheets: small copies of the images beside the records, embedded in the page.
 
-A picture is known by its name, `pictures/ID.webp` as a sweep leaves it or any other format, with a point's id
-or name, or by the record that `calotype generate` left in it, anywhere in `pictures/`. Those that differ in
-steps or in guidance alone are a sheet.
+An image is matched by its name, the id or name of a point (a sweep writes `pictures/ID.webp`; other formats
+work too), or by the record that `calotype generate` embeds, anywhere in `pictures/`. Images that differ in
+steps or in guidance alone form a sheet.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _SUFFIXES = (".png", ".webp", ".jpg", ".jpeg")
 
 
 @dataclass(frozen=True)
-class _Made:
-    """A picture and what was asked for."""
+class _Generated:
+    """An image and the request it was generated from."""
 
     picture: Picture
     software: str
@@ -44,20 +44,20 @@ class _Made:
 
 
 def contact_sheets(points: Sequence[PointView], faults: list[Fault]) -> Section:
-    """Over steps and over guidance; what cannot be read is added to `faults`."""
+    """Build the sheets over steps and over guidance; unreadable images are added to `faults`."""
     named = {file: point for point in points if (file := _file_of(point))}
-    made = [one for file, point in named.items() if (one := _of_point(file, point, faults))]
+    images = [one for file, point in named.items() if (one := _of_point(file, point, faults))]
     for folder in dict.fromkeys(file.parent / FOLDER for file in files_of(points)):
         others = [file for file in _files_in(folder) if file not in named]
-        made += [one for file in others if (one := _of_record(file, faults))]
-    sheets = [*_sheets(made, "steps"), *_sheets(made, "cfg")]
-    says = "What the settings do to the picture; made smaller."
-    return Section("pictures", "Pictures", says, sheets=tuple(sheets))
+        images += [one for file in others if (one := _of_record(file, faults))]
+    sheets = [*_sheets(images, "steps"), *_sheets(images, "cfg")]
+    says = "How the settings change the image. The images are scaled down."
+    return Section("pictures", "Images", says, sheets=tuple(sheets))
 
 
 def _file_of(point: PointView) -> Path | None:
     folder = point.rounds[0].file.parent
-    # A point's name may hold what a file's may not, and be longer: prompts are varied too.
+    # A point's name may contain a prompt, so characters and lengths that file names do not allow.
     names = (point.first.id, point.first.point.replace("/", "_"))
     files = [f"{name}{suffix}" for name in names for suffix in _SUFFIXES]
     files = [file for file in files if len(os.fsencode(file)) <= MAX_NAME_LENGTH]
@@ -69,25 +69,25 @@ def _files_in(folder: Path) -> list[Path]:
     return sorted(file for file in folder.glob("*") if file.suffix.lower() in _SUFFIXES)
 
 
-def _of_point(file: Path, point: PointView, faults: list[Fault]) -> _Made | None:
+def _of_point(file: Path, point: PointView, faults: list[Fault]) -> _Generated | None:
     image, m = _opened(file, faults), point.first
     if image is None:
         return None
-    return _Made(_small(image), str(point.facets["software"]), m.model, m.request or {}, m.command)
+    return _Generated(_small(image), str(point.facets["software"]), m.model, m.request or {}, m.command)
 
 
-def _of_record(file: Path, faults: list[Fault]) -> _Made | None:
+def _of_record(file: Path, faults: list[Fault]) -> _Generated | None:
     image = _opened(file, faults)
     try:
         record = find_record(image, str(file)) if image else None
     except CalotypeError as error:
         faults.append(Fault(file, 1, str(error)))
         return None
-    # A contact sheet is no picture of its own.
+    # A contact sheet is not a single image.
     if image is None or record is None or record.grid:
         return None
-    again = f"calotype generate --from {shlex.quote(str(file))}"
-    return _Made(_small(image), record.preset, record.model.reference, record.request, again)
+    command = f"calotype generate --from {shlex.quote(str(file))}"
+    return _Generated(_small(image), record.preset, record.model.reference, record.request, command)
 
 
 def _opened(file: Path, faults: list[Fault]) -> Image.Image | None:
@@ -106,11 +106,11 @@ def _small(image: Image.Image) -> Picture:
     return Picture("", f"data:image/webp;base64,{text}", shrunk.size)
 
 
-def _sheets(made: Sequence[_Made], axis: Literal["steps", "cfg"]) -> Iterator[Sheet]:
-    groups: dict[str, dict[float, _Made]] = {}
-    for one in made:
+def _sheets(images: Sequence[_Generated], axis: Literal["steps", "cfg"]) -> Iterator[Sheet]:
+    groups: dict[str, dict[float, _Generated]] = {}
+    for one in images:
         if one.request.get(axis) is not None:
-            # The first picture of a batch is the same in any batch.
+            # The first image of a batch is the same at any batch size.
             rest = {key: value for key, value in one.request.items() if key not in (axis, "count")}
             key = identity_of({"request": rest, "model": one.model, "software": one.software})
             groups.setdefault(key, {}).setdefault(one.request[axis], one)
@@ -120,24 +120,26 @@ def _sheets(made: Sequence[_Made], axis: Literal["steps", "cfg"]) -> Iterator[Sh
             yield Sheet(
                 "By steps" if axis == "steps" else "By guidance (cfg)",
                 _shared(ordered[0][1], axis),
-                tuple(replace(one.picture, caption=_told(axis, value)) for value, one in ordered),
+                tuple(replace(one.picture, caption=_format_value(axis, value)) for value, one in ordered),
                 commands_of(one.command for _, one in ordered),
             )
 
 
-def _told(axis: Literal["steps", "cfg"], value: float) -> str:
+def _format_value(axis: Literal["steps", "cfg"], value: float) -> str:
     if axis == "cfg":
         return f"cfg {value:g}"
     return "1 step" if value == 1 else f"{value} steps"
 
 
-def _shared(one: _Made, axis: Literal["steps", "cfg"]) -> str:
-    asked = one.request
+def _shared(one: _Generated, axis: Literal["steps", "cfg"]) -> str:
+    request = one.request
     other: Literal["steps", "cfg"] = "cfg" if axis == "steps" else "steps"
-    parts = [one.model, one.software, f"{asked.get('width')}×{asked.get('height')}"]
-    parts += [_told(other, asked[other])] if asked.get(other) is not None else []
-    parts += [f"seed {asked['seed']}"] if asked.get("seed") is not None else []
+    parts = [one.model, one.software, f"{request.get('width')}×{request.get('height')}"]
+    parts += [_format_value(other, request[other])] if request.get(other) is not None else []
+    parts += [f"seed {request['seed']}"] if request.get("seed") is not None else []
     unknown = (
-        " Random weights know no prompt: alike is all they can be." if one.model.startswith("random:") else ""
+        " The weights are random, so the images do not depend on the prompt."
+        if one.model.startswith("random:")
+        else ""
     )
-    return f"{', '.join(parts)}: “{asked.get('prompt', '')}”.{unknown}"
+    return f"{', '.join(parts)}: “{request.get('prompt', '')}”.{unknown}"

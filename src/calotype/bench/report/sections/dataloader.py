@@ -1,4 +1,4 @@
-"""How fast data was read, by number of workers, and how many GPUs that feeds. Measures nothing."""
+"""The data loading section: samples per second by number of workers, and how many GPUs that feeds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _HEADS = ("workers", "data", "samples/s", "samples/s per core", "feeds")
 
 
 def dataloader(points: Sequence[PointView]) -> list[Table]:
-    """One table, where there is anything to say."""
+    """Return one table, or none without measurements."""
     rows = []
     for point in points:
         if point.first.kind != "data" or point.rate is None:
@@ -26,8 +26,4 @@ def dataloader(points: Sequence[PointView]) -> list[Table]:
                 words("; ".join(point.first.notes)),
             )
         )
-    return (
-        [table("Batches read and prepared on the CPU, and trained on by nobody.", _HEADS, rows)]
-        if rows
-        else []
-    )
+    return [table("Batches read and prepared on the CPU, without training.", _HEADS, rows)] if rows else []

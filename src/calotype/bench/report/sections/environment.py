@@ -1,4 +1,4 @@
-"""The machines and the software behind the measurements, one column each. Compares nothing."""
+"""The environment section: hardware and software of each machine, one column each."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from calotype.spec.records.measurement import Measurement
 
 _GIB = 2**30
 _ORDER = ("device", "GPUs in the machine", "driver", "CUDA", "cuDNN")
-"""What comes first, whichever machine has it."""
+"""Rows that come first, whichever machine has them."""
 
 
 def environment(measurements: Sequence[Measurement]) -> Table:
-    """What is known of each machine that measured something; equal ones once, with all of our versions."""
+    """Describe each machine once, with all Calotype versions that ran on it."""
     versions: dict[str, dict[str, None]] = {}
     facts: dict[str, dict[str, str]] = {}
     for m in measurements:
-        if found := _facts(m):
-            facts[repr(found)] = found
-            versions.setdefault(repr(found), {})[_ours(m)] = None
-    machines = [{**found, "Calotype": "; ".join(versions[key])} for key, found in facts.items()]
+        if values := _facts(m):
+            facts[repr(values)] = values
+            versions.setdefault(repr(values), {})[_ours(m)] = None
+    machines = [{**values, "Calotype": "; ".join(versions[key])} for key, values in facts.items()]
     if not machines:
         machines = [{"device": ", ".join(dict.fromkeys(m.device for m in measurements))}]
     known = dict.fromkeys(key for machine in machines for key in machine)
     keys = sorted(known, key=lambda key: _ORDER.index(key) if key in _ORDER else len(_ORDER))
     heads = ["machine"] if len(machines) == 1 else [f"machine {n}" for n in range(1, len(machines) + 1)]
     rows = [(Cell(key), *(words(machine.get(key, "")) for machine in machines)) for key in keys]
-    return Table("Where the measurements were taken.", ("what", *heads), tuple(rows), still=True)
+    return Table("Machines that took the measurements.", ("property", *heads), tuple(rows), still=True)
 
 
 def _facts(m: Measurement) -> dict[str, str]:
@@ -71,5 +71,5 @@ def _gib(count: int | None) -> str:
 def _ours(m: Measurement) -> str:
     machine = m.fingerprint.get("machine", m.fingerprint)
     commit = f"commit {m.commit[:12]}" if m.commit else ""
-    changed = "with changes on top" if m.modified else ""
+    changed = "with uncommitted changes" if m.modified else ""
     return ", ".join(str(part) for part in (machine.get("calotype"), commit, changed) if part)

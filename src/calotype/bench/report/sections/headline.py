@@ -1,4 +1,4 @@
-"""The best of each kind of work, beside peers of the same run and what others published. Measures nothing."""
+"""The headline section: the best point of each kind of work against peers and published references."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from calotype.spec.bench_job import OURS, OURS_ALONE
 
 _NEAREST = 5
 _SHAPES = ("batch", "micro-batch", "steps", "resolution", "number of GPUs")
-"""Differences that tell references of one source apart."""
-_WORK = {"inference": "Pictures", "train": "Training", "serve": "Serving"}
+"""Differences that distinguish references of one source."""
+_WORK = {"inference": "Images", "train": "Training", "serve": "Serving"}
 
 
 def entries_of(points: Sequence[PointView]) -> dict[str, Entry]:
-    """What references and conclusions know a point as, by the point's name."""
-    found = [
+    """Map each point's name to its entry for references and conclusions."""
+    trials = [
         entry_of_measurement(r.measurement, point.name, run_of(r.file))
         for point in points
         for r in point.rounds
     ]
-    # Of a point that failed in some rounds the others count.
-    ordered = sorted(aggregate_trials(found, median), key=lambda entry: entry.outcome == "ok")
+    # The successful rounds of a point take precedence over its failures.
+    ordered = sorted(aggregate_trials(trials, median), key=lambda entry: entry.outcome == "ok")
     return {entry.id: entry for entry in ordered}
 
 
 def champions(points: Sequence[PointView]) -> list[PointView]:
-    """Of each kind of work, model and kind of data, the point of ours that gets most done on one GPU."""
+    """Return our point with the most work per GPU for each kind of work, model and kind of data."""
     best: dict[tuple[str, str, str], PointView] = {}
     for point in points:
-        # Latents made beforehand leave two networks out of the work.
+        # Precomputed latents leave two networks out of the work.
         key = (point.first.kind, point.first.model, str(point.facets.get("data", "")))
-        # What no model did is no work: docs/scaling.md and docs/serving.md say what it is for.
+        # Points without a model do no work; docs/scaling.md and docs/serving.md give their purpose.
         if point.first.kind == "data" or str(point.first.settings.get("engine")).startswith("nothing"):
             continue
         if point.first.system == OURS and point.rate and (key not in best or _done(point) > _done(best[key])):
@@ -55,8 +55,8 @@ def champions(points: Sequence[PointView]) -> list[PointView]:
 
 
 def _done(point: PointView) -> float:
-    """Pixels times evaluations a second: fewer steps of smaller pictures are not better, nor are unguided
-    ones, whose steps are half the work."""
+    """Pixels times evaluations per second, so that fewer steps, smaller images and unguided sampling, whose
+    steps are half the work, do not count as faster."""
     pixels = point.size[0] * point.size[1] if point.size else 1
     guided = 1 if point.cfg == 1 else 2
     return _each(point) * pixels * (point.steps or 1) * guided
@@ -72,8 +72,8 @@ def headline(points: Sequence[PointView], entries: Mapping[str, Entry]) -> Secti
     return Section(
         "headline",
         "Headline",
-        "The most of each kind of work on one device, and what others published for settings near it. "
-        "References stand as their sources have them; what is not comparable is named beside each.",
+        "The highest rate of each kind of work per device, and published results for similar settings. "
+        "Reference numbers are quoted as published; each row names what is not comparable.",
         cards=tuple(_card(point, points, beside[point.name]) for point in best),
         figures=tuple(
             _figure(point, beside[point.name], count)
@@ -90,14 +90,14 @@ def _card(point: PointView, points: Sequence[PointView], comparison: Comparison)
     lines = [f"{point.gpus} × {first.device}", name_of(point)]
     lines.append(_spread(point, rate))
     if point.memory_gib is not None:
-        lines.append(f"{point.memory_gib:.1f} GiB at the peak")
+        lines.append(f"{point.memory_gib:.1f} GiB peak memory")
     if point.share_of_ceiling is not None:
-        # Arithmetic is counted as the model has it, and there are passes that do with less.
-        left_out = ", by arithmetic that passes partly leave out" if point.share_of_ceiling > 1 else ""
-        lines.append(f"{point.share_of_ceiling:.1%} of the device's ceiling{left_out}")
+        # FLOPs are counted from the model; some passes compute with fewer.
+        left_out = "; passes skip part of the counted arithmetic" if point.share_of_ceiling > 1 else ""
+        lines.append(f"{point.share_of_ceiling:.1%} of the device's peak{left_out}")
     lines += [_quality(point)] if first.kind == "inference" else []
-    for peer, found in peer_ratios(point, points).items():
-        lines.append(f"{found} as fast as {peer} in the same run")
+    for peer, speedup in peer_ratios(point, points).items():
+        lines.append(f"{speedup} as fast as {peer} in the same run")
     nearest = next((one for one in comparison.besides if one.quotable), None)
     if nearest and nearest.ratio:
         reference = nearest.reference
@@ -106,7 +106,7 @@ def _card(point: PointView, points: Sequence[PointView], comparison: Comparison)
             f"{nearest.ratio:.2f}× {system} on {reference.settings.gpu or 'an unnamed GPU'} ({reference.id})"
         )
     commit = first.commit[:12] if first.commit else "unknown"
-    lines.append(f"commit {commit}{' with changes on top' if first.modified else ''}")
+    lines.append(f"commit {commit}{' with uncommitted changes' if first.modified else ''}")
     unit = f"{MADE.get(first.kind, 'units')}/s on one {'CPU' if point.on_cpu else 'GPU'}"
     return Card(
         f"{_WORK.get(first.kind, first.kind)}: {first.model}", figure(_each(point)), unit, tuple(lines)
@@ -118,27 +118,27 @@ def _spread(point: PointView, rate: Spread) -> str:
     if point.first.kind == "serve" and took:
         return f"a request took {figure(took.middle)} s ({figure(took.low)} to {figure(took.high)})"
     if not point.repeated:
-        return "measured once: nobody knows the spread"
+        return "measured once, so the spread is unknown"
     return f"spread {figure(rate.low / point.gpus)} to {figure(rate.high / point.gpus)}"
 
 
 def _quality(point: PointView) -> str:
-    looked = next((m.quality for m in point.good if m.quality), None)
-    if looked is None:
-        return "pictures were not compared"
-    near = "the same to the bit" if looked.psnr_db is None else f"{looked.psnr_db:.1f} dB"
-    return f"pictures: {near}, SSIM {looked.ssim:.3f} to {looked.reference}"
+    quality = next((m.quality for m in point.good if m.quality), None)
+    if quality is None:
+        return "images were not compared"
+    psnr = "bit-identical" if quality.psnr_db is None else f"PSNR {quality.psnr_db:.1f} dB"
+    return f"images: {psnr}, SSIM {quality.ssim:.3f} against {quality.reference}"
 
 
 def peer_ratios(point: PointView, points: Sequence[PointView]) -> dict[str, Ratio]:
-    """How many times as fast a point of ours is as each peer at the same settings, by the peer."""
-    found = {}
+    """Map each peer to the speedup of our point over it at the same settings."""
+    ratios = {}
     for other in points:
         if other.first.system != OURS and _shared(other) == _shared(point):
             compared = ratio(*([r.measurement for r in p.rounds] for p in (point, other)))
             if compared:
-                found[other.first.system] = compared
-    return found
+                ratios[other.first.system] = compared
+    return ratios
 
 
 def _shared(point: PointView) -> tuple[object, ...]:
@@ -148,7 +148,7 @@ def _shared(point: PointView) -> tuple[object, ...]:
 
 
 def peers(points: Sequence[PointView]) -> Section:
-    """Every point of ours that has a peer beside it."""
+    """The table of our points that have a peer in the same run."""
     rows = [
         (words(point.name), words(point.first.model), words(name_of(point)), words(peer), ratio_cell(found))
         for point in points
@@ -157,10 +157,10 @@ def peers(points: Sequence[PointView]) -> Section:
     ]
     heads = ("point", "model", "what", "peer", "times as fast")
     note = (
-        "Lowest and highest round in brackets. A question mark: the spread does not bear the difference out, "
-        "or nobody knows it."
+        "Brackets give the lowest and the highest round. A question mark means that the spread is unknown or "
+        "larger than the difference."
     )
-    tables = (table("Ours against peers in the same run.", heads, rows, note, keep=1),) if rows else ()
+    tables = (table("Calotype against peers in the same run.", heads, rows, note, keep=1),) if rows else ()
     return Section("peers", "Peers in the same run", tables=tables)
 
 
@@ -176,31 +176,29 @@ def _figure(point: PointView, comparison: Comparison, count: int) -> Figure:
         name = ", ".join(
             [name, *(f"{d.what} {d.theirs}" for d in beside.differences.found if d.what in _SHAPES)]
         )
-        bars.append(
-            Bar(name, beside.theirs, f"{figure(beside.theirs or 0)} ({beside.ratio:.2f}×)", colour=-1)
-        )
+        bars.append(Bar(name, beside.theirs, f"{figure(beside.theirs or 0)} ({beside.ratio:.2f}×)", color=-1))
     what = f"{point.first.kind} {point.first.model}"
     rows = [(words(bar.name), Cell(bar.text, bar.value)) for bar in bars]
     return Figure(
         f"references-{count}",
-        f"Beside the nearest references: {what}",
-        f"{measure}, higher is better; in brackets how many times as much this does. Settings differ as the "
-        f"table says. {SPREAD}",
+        f"Against the nearest references: {what}",
+        f"{measure}, higher is better. Brackets give this result divided by the reference. The table lists "
+        f"the differing settings. {SPREAD}",
         bar_chart(
             BarChart(
-                f"{what} beside references",
+                f"{what} against references",
                 "; ".join(f"{bar.name}: {bar.text}" for bar in bars),
                 str(measure),
                 tuple(bars),
             )
         ),
-        Table("Beside references, the numbers.", ("whose", str(measure)), tuple(rows)),
+        Table("Against references: data.", ("system", str(measure)), tuple(rows)),
         commands_of([point.first.command]),
     )
 
 
 def _own_bar(point: PointView, value: float) -> Bar:
-    """In the references' measure, whose spread is as wide as the rate's."""
+    """Our bar in the unit of the references, with the relative spread of the rate."""
     name, rate = f"this: {point.name}", point.rate
     if rate is None:
         return Bar(name, value, figure(value))
@@ -215,6 +213,6 @@ def _table(point: PointView, comparison: Comparison) -> Table:
     ]
     left = len(comparison.besides) - len(rows)
     flags = [f"{line}." for line in flagged(comparison, _NEAREST)]
-    more = f"{left} references are further away; calotype bench compare --all shows them." if left else ""
-    caption = f"{point.first.kind} {point.first.model} ({point.name}) beside its nearest references."
+    more = f"{left} references are less similar; calotype bench compare --all shows them." if left else ""
+    caption = f"{point.first.kind} {point.first.model} ({point.name}) against its nearest references."
     return Table(caption, tuple(shown_rows[0]), tuple(rows), "\n".join(filter(None, (more, *flags))))

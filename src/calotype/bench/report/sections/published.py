@@ -1,4 +1,4 @@
-"""Published tables with ours in the same rows. Measures and compares nothing itself."""
+"""The section of published tables, each row with our measurement at the same settings."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _TIMES = "times as fast"
 
 
 def published(points: Sequence[PointView], entries: Mapping[str, Entry]) -> Section:
-    """Of our own points; peers of the same run have a section of their own."""
+    """Build the section from our own points; peers of the same run have their own section."""
     own = [entries[point.name] for point in points if _counts(point)]
     return Section(
         "published",
-        "Published tables beside ours",
-        "Published tables of which a third or more was measured here at the same settings, every row in its "
-        "place. Of several points of ours the fastest.",
+        "Published tables",
+        "Published tables with at least a third of their rows measured here at the same settings. All rows "
+        "are shown in their order. Where several of our points match, the fastest counts.",
         tables=tuple(_table(found) for found in join_tables(own)),
     )
 
 
 def _counts(point: PointView) -> bool:
-    """An ablation's variants of pictures are presets nobody uses; those of training are a table's rows."""
+    """Inference variants of an ablation are artificial presets; training variants are rows of a table."""
     ours = point.first.system == "calotype"
     return ours and (point.variant is None or point.first.kind == "train")
 
@@ -36,16 +36,16 @@ def _table(found: JoinedTable) -> Table:
     unit = "s" if found.pairs[0].theirs.settings.work == "inference" else "samples/s/GPU"
     heads = (
         *("published row", "theirs", "ours", _TIMES, "their GiB", "our GiB"),
-        *("it gives there", "it gives here", "point of ours"),
+        *("their gain", "our gain", "our point"),
     )
     shapes = [_shape(pair.theirs) for pair in found.pairs]
     same = [part for part in shapes[0] if len(shapes) > 1 and all(part in shape for shape in shapes)]
     names = [", ".join(part for part in shape if part not in same) for shape in shapes]
     rows = [_row(pair, name, unit) for pair, name in zip(found.pairs, names, strict=True)]
     about = found.table.about.partition(";")[0]
-    told = f"{found.source.name}: {', '.join((about, *same))}"
-    measure = "Seconds" if unit == "s" else "Samples a second of one GPU"
-    caption = f"{told} ({found.source.file}, line {found.table.line}). {measure}."
+    title = f"{found.source.name}: {', '.join((about, *same))}"
+    measure = "Seconds" if unit == "s" else "Samples per second per GPU"
+    caption = f"{title} ({found.source.file}, line {found.table.line}). {measure}."
     return table(caption, heads, rows, _note(found), keep=4)
 
 
@@ -69,12 +69,12 @@ def _times(value: float | None) -> Cell:
 
 
 def _place(entry: Entry) -> str:
-    """Which row it is in its table; of trials, all of them."""
+    """Name of the row in its table, or the number of trials it averages."""
     return entry.id.split("/")[2] if entry.trials == 1 else f"mean of {entry.trials}"
 
 
 def _shape(entry: Entry) -> list[str]:
-    """What a row varies, and what it does not."""
+    """Settings of a row as short texts."""
     settings = entry.settings
     if settings.work == "inference":
         steps = settings.steps
@@ -88,7 +88,7 @@ def _shape(entry: Entry) -> list[str]:
         parts = (
             " × ".join(filter(None, (str(settings.num_gpus or ""), settings.gpu))),
             f"batch {settings.micro_batch}" if settings.micro_batch else "",
-            f"{settings.global_batch} an update" if settings.global_batch != settings.micro_batch else "",
+            f"global batch {settings.global_batch}" if settings.global_batch != settings.micro_batch else "",
             shown_switches(settings) if settings.switches else "",
         )
     return [part for part in parts if part]
@@ -113,11 +113,11 @@ def _memory(entry: Entry) -> float | None:
 
 
 def _note(found: JoinedTable) -> str:
-    """What differs in every row once, then what is flagged."""
+    """List the differences that all rows share, then the flags."""
     pairs = [pair for pair in found.pairs if pair.differences]
-    told = [[str(one) for one in pair.differences.found] for pair in pairs if pair.differences]
-    everywhere = [one for one in told[0] if all(one in other for other in told)]
-    unsaid = dict.fromkeys(one for pair in pairs if pair.differences for one in pair.differences.unsaid)
+    differing = [[str(one) for one in pair.differences.found] for pair in pairs if pair.differences]
+    everywhere = [one for one in differing[0] if all(one in other for other in differing)]
+    unstated = dict.fromkeys(one for pair in pairs if pair.differences for one in pair.differences.unsaid)
     ranges = any(f.high is not None for pair in found.pairs for f in pair.theirs.figures if f.what == "time")
     gains = any(pair.gain_there for pair in found.pairs)
     flags = dict.fromkeys(
@@ -127,9 +127,9 @@ def _note(found: JoinedTable) -> str:
     )
     parts = (
         f"Different in every row: {'; '.join(everywhere)}." if everywhere else "",
-        f"Said by one only: {', '.join(unsaid)}." if unsaid else "",
-        "Against a range its fast end counts." if ranges else "",
-        "It gives: times as fast as the row, of theirs or of ours, that turns nothing." if gains else "",
-        "Memory: theirs as the source has it, ours what torch reserved.",
+        f"Stated by one side only: {', '.join(unstated)}." if unstated else "",
+        "For a range, the fast end is compared." if ranges else "",
+        "Gain: times as fast as the row without switches, theirs or ours." if gains else "",
+        "Memory: theirs as published, ours as reserved by torch.",
     )
     return "\n".join((" ".join(filter(None, parts)), *flags))

@@ -1,4 +1,4 @@
-"""How much of what devices can do was reached: bars beside the ceiling, and a roofline. Measures nothing."""
+"""The arithmetic section: TFLOP/s reached as a share of the device's peak, and a roofline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from calotype.spec.records.device_peak import CeilingRecord
 from calotype.spec.records.measurement import Measurement
 
 _MOST_BARS, _MOST_REACHED = 14, 4
-_ABOVE = "What lies above it ran with more threads, higher clocks or less beside it than the ceiling did."
+_ABOVE = "Points above it ran with more threads, higher clocks or less other load than the peak measurement."
 
 
 def roofline_section(
@@ -25,7 +25,7 @@ def roofline_section(
     return Section(
         "arithmetic",
         "Arithmetic reached",
-        "Counted arithmetic of one device a second, beside the most it was measured to do.",
+        "Counted floating-point operations per second of one device, against its measured peak.",
         figures=(*_bars(counted), *_rooflines(counted, ceilings)),
         tables=tuple(_ceilings(ceilings, measured)),
     )
@@ -41,17 +41,17 @@ def _bars(points: Sequence[PointView]) -> list[Figure]:
 
 def _bar_figure(points: Sequence[PointView], device: str, count: int) -> Figure:
     ceilings = [m.work.ceiling_tflops for p in points for m in p.good if m.work and m.work.ceiling_tflops]
-    level = ("ceiling " + figure(max(ceilings)), max(ceilings)) if ceilings else None
+    level = ("peak " + figure(max(ceilings)), max(ceilings)) if ceilings else None
     bars = [
-        Bar(p.name, p.tflops, _reached(p), colour=0 if p.first.system == OURS else -1)
+        Bar(p.name, p.tflops, _reached(p), color=0 if p.first.system == OURS else -1)
         for p in points[:_MOST_BARS]
     ]
     left = len(points) - len(bars)
     remarks = (
-        "The ceiling is the most that was measured or given for it, a large matrix product." if level else "",
+        "The peak is the highest rate measured or specified for a large matrix product." if level else "",
         _ABOVE if level and any((bar.value or 0) > level[1] for bar in bars) else "",
-        "Peers are grey." if any(bar.colour < 0 for bar in bars) else "",
-        f"The {len(bars)} highest; {left} more are in the numbers." if left else "",
+        "Peers are gray." if any(bar.color < 0 for bar in bars) else "",
+        f"Shows the {len(bars)} highest; the data table has {left} more." if left else "",
     )
     rows = [(words(p.name), words(name_of(p)), number(p.tflops), _share(p)) for p in points]
     return Figure(
@@ -67,7 +67,7 @@ def _bar_figure(points: Sequence[PointView], device: str, count: int) -> Figure:
                 level,
             )
         ),
-        table("TFLOP/s reached, the numbers.", ("point", "what", "TFLOP/s", "of the ceiling"), rows, keep=3),
+        table("TFLOP/s reached: data.", ("point", "what", "TFLOP/s", "of peak rate"), rows, keep=3),
         commands_of(point.first.command for point in points),
     )
 
@@ -82,20 +82,20 @@ def _share(point: PointView) -> Cell:
 
 
 def _rooflines(points: Sequence[PointView], ceilings: Sequence[CeilingRecord]) -> list[Figure]:
-    """One for each device and precision that something was measured in."""
+    """Return one figure for each device and precision with measurements."""
     figures: list[Figure] = []
     for ceiling in ceilings:
         own = [point for point in points if point.first.device == ceiling.device]
         copies = [rate.best for rate in ceiling.rates if rate.what == "copy"]
         for precision in dict.fromkeys(str(point.first.precision) for point in own):
-            alike = [point for point in own if point.first.precision == precision]
+            matching = [point for point in own if point.first.precision == precision]
             roofs = {
                 f"{rate.what} {rate.dtype}": rate.best
                 for rate in ceiling.rates
                 if rate.what != "copy" and rate.unit == "TFLOP/s" and rate.dtype == precision
             }
             if copies and roofs:
-                figures.append(_roofline(alike, ceiling, max(copies), roofs, len(figures) + 1))
+                figures.append(_roofline(matching, ceiling, max(copies), roofs, len(figures) + 1))
     return figures
 
 
@@ -115,9 +115,9 @@ def _roofline(
         *((words(f"reached: {name}"), number(value), words("TFLOP/s")) for name, value in reached.items()),
     ]
     says = (
-        f"{ceiling.device}. Work that does less than {top:.4g} TFLOP/s / {copy / 1000:.4g} TB/s = "
-        f"{ridge:.0f} FLOP for every byte it moves is held back by memory. Bytes were not counted, so what "
-        "was reached is a level line: the work lies somewhere on it."
+        f"{ceiling.device}. Work with less than {top:.4g} TFLOP/s / {copy / 1000:.4g} TB/s = "
+        f"{ridge:.0f} FLOP per byte is bound by memory bandwidth. The bytes moved were not counted, so each "
+        "result is a horizontal line: the work lies somewhere on it."
     )
     chart = Roofline(
         title=f"Roofline of {ceiling.device}",
@@ -131,7 +131,7 @@ def _roofline(
         "Roofline",
         says,
         roofline(chart),
-        Table("Roofline, the numbers.", ("what", "rate", "unit"), tuple(rows)),
+        Table("Roofline: data.", ("what", "rate", "unit"), tuple(rows)),
         commands_of([ceiling.command, *(point.first.command for point in best.values())]),
     )
 
@@ -150,4 +150,4 @@ def _ceilings(ceilings: Sequence[CeilingRecord], measured: Sequence[Measurement]
     if not rows:
         return []
     heads = ("device", "work", "best", "median", "unit")
-    return [table("The most the devices were measured to do.", heads, rows, keep=2)]
+    return [table("Measured peak rates of the devices.", heads, rows, keep=2)]

@@ -1,6 +1,6 @@
-"""Scaling studies in a report: measured points, ideal lines and predictions, which are always called that.
+"""The section of scaling studies: measured points, ideal lines, and predictions labeled as such.
 
-Draws what the record holds; fits nothing.
+The fits come from the record.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from calotype.bench.scaling.report import (
 from calotype.spec.records.scaling import FitRecord, ScalingRecord
 
 _SAYS = (
-    "Throughput against the number of GPUs, both axes logarithmic. What is called a prediction was measured "
-    "by nobody: it is a model of a step (compute, fixed cost, gradients on their way, stragglers) that was "
-    "fitted on the points shown. ± is one standard deviation from what the fit leaves open, no more."
+    "Throughput against the number of GPUs, both axes logarithmic. A prediction is not a measurement: it "
+    "comes from a model of a training step (compute, fixed cost, gradient communication, stragglers) fitted "
+    "to the points shown. ± is one standard deviation of the fit's uncertainty and covers nothing else."
 )
 _Places = Sequence[tuple[float, float]]
 
@@ -36,12 +36,12 @@ def scaling_studies(records: Sequence[ScalingRecord]) -> Section:
     for count, record in enumerate(records, start=1):
         figures += _figures(record, count)
         tables += _tables(record)
-    # Published points are the same in every record.
+    # The published points are the same in every record.
     if records and records[0].published:
         figures.append(_published_figure(records[0]))
         tables.append(
             _table(
-                f"Published points beside the same model ({PREDICTED} where it says so).",
+                f"Published points against the same model ({PREDICTED} where marked).",
                 published_rows(records[0]),
             )
         )
@@ -85,14 +85,14 @@ def _figure(name: str, title: str, lines: Mapping[str, _Places], unit: str, reco
     most = everything[-1][0]
     ideal = (first, (most, first[1] / first[0] * most))
     counts = sorted({gpus for gpus, _ in everything})
-    # Doublings alone have room for their numbers.
+    # Only doublings leave room for tick labels.
     doublings = [gpus for gpus in counts if math.log2(gpus / counts[0]).is_integer()]
     ticks = {float(gpus): f"{gpus:g}" for gpus in (doublings if counts[-1] in doublings else counts)}
     devices = "CPU ranks" if unit == "samples/s" and (record.device or "").startswith("CPU") else "GPUs"
     drawn = line_chart(
         LineChart(
             title=title,
-            description=f"{unit} over GPUs: {'; '.join(lines)}; dashed: as many times as fast",
+            description=f"{unit} over GPUs: {'; '.join(lines)}; dashed: linear scaling",
             x_label=f"{devices}, logarithmic",
             y_label=f"{unit}, logarithmic",
             ticks=ticks,
@@ -103,7 +103,7 @@ def _figure(name: str, title: str, lines: Mapping[str, _Places], unit: str, reco
             x_kind="log",
             y_kind="log",
             ideal=ideal if most > first[0] else (),
-            ideal_label="as many times as fast",
+            ideal_label="linear scaling",
         )
     )
     rows = [
@@ -111,29 +111,29 @@ def _figure(name: str, title: str, lines: Mapping[str, _Places], unit: str, reco
         for label, places in lines.items()
         for x, y in places
     ]
-    return Figure(name, title, f"{title}.", drawn, _table(f"{title}, the numbers.", rows), (record.command,))
+    return Figure(name, title, f"{title}.", drawn, _table(f"{title}: data.", rows), (record.command,))
 
 
 def _tables(record: ScalingRecord) -> list[Table]:
-    found = []
+    result = []
     if record.measured:
-        found.append(_table(f"Measured: {record.title}.", measured_rows(record)))
+        result.append(_table(f"Measured: {record.title}.", measured_rows(record)))
     if record.fit:
-        found += [
+        result += [
             _parameters(record.fit),
-            _table("The fit and its residuals, point by point.", residual_rows(record.fit)),
+            _table("Fit and residuals of each point.", residual_rows(record.fit)),
         ]
     if record.predictions:
-        found.append(_table(f"{record.title}: {PREDICTED}.", predicted_rows(record)))
-    return found
+        result.append(_table(f"{record.title}: {PREDICTED}.", predicted_rows(record)))
+    return result
 
 
 def _parameters(fit: FitRecord) -> Table:
-    told = f"Model of a step fitted on {fit.about}: {fit.error:.1%} off its points (root mean square)."
+    caption = f"Model of a step fitted to {fit.about}: RMS error {fit.error:.1%}."
     if fit.vague:
         names = ", ".join(name.removesuffix("_s").replace("_", " ") for name in fit.vague)
-        told += f" As uncertain as large: {names}."
-    return _table(told, parameter_rows(fit))
+        caption += f" Not determined by the points: {names}."
+    return _table(caption, parameter_rows(fit))
 
 
 def _table(caption: str, rows: Sequence[Mapping[str, str]]) -> Table:

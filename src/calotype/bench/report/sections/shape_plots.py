@@ -1,4 +1,4 @@
-"""Plots over batch, picture size, steps, guidance and GPUs, from whatever points there are. Draws none."""
+"""Plots over batch, resolution, steps, guidance and number of GPUs, from the points available."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from calotype.bench.report.document import Cell, Figure, Table, commands_of, num
 from calotype.bench.report.plots.line_chart import MAX_LINES, Dot, Line, LineChart, line_chart
 from calotype.bench.report.series import BATCH, CFG, GPUS, SIZE, STEPS, Axis, Chart, charts
 
-MADE = {"inference": "pictures", "train": "samples", "serve": "requests"}
+MADE = {"inference": "images", "train": "samples", "serve": "requests"}
 _UNIT_OF_WORK = {"inference": "one batch", "train": "one training step", "serve": "one request"}
-SPREAD = (
-    "Whiskers: lowest to highest round, or 5th to 95th percentile of single units where there is one round."
-)
+SPREAD = "Whiskers: lowest to highest round, or 5th to 95th percentile of single units for one round."
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ def _memory(point: PointView) -> Spread | None:
 
 
 _THROUGHPUT = _Measure("throughput", "Throughput", lambda k: f"{MADE.get(k, 'units')}/s", lambda p: p.rate)
-_MEMORY = _Measure("memory", "Peak memory", lambda _: "GiB reserved, the fullest device", _memory)
+_MEMORY = _Measure("memory", "Peak memory", lambda _: "GiB reserved, highest of all devices", _memory)
 _TIME = _Measure(
     "time", "Time", lambda k: f"seconds of {_UNIT_OF_WORK.get(k, 'one unit')}", lambda p: p.seconds
 )
@@ -51,8 +49,8 @@ class _Plan:
 _PLANS = (
     _Plan(BATCH, _THROUGHPUT, "batch", "batch, logarithmic", "log"),
     _Plan(BATCH, _MEMORY, "batch", "batch, logarithmic", "log"),
-    _Plan(SIZE, _THROUGHPUT, "resolution", "picture size, by megapixels", from_zero=True),
-    _Plan(SIZE, _MEMORY, "resolution", "picture size, by megapixels", from_zero=True),
+    _Plan(SIZE, _THROUGHPUT, "resolution", "resolution, by megapixels", from_zero=True),
+    _Plan(SIZE, _MEMORY, "resolution", "resolution, by megapixels", from_zero=True),
     _Plan(STEPS, _TIME, "steps", "sampler steps", from_zero=True),
     _Plan(CFG, _TIME, "guidance", "guidance (cfg)", from_zero=True),
 )
@@ -77,7 +75,7 @@ def scaling_figures(points: Sequence[PointView]) -> list[Figure]:
 
 
 def _counted(chart: Chart) -> _Plan:
-    """By what a device is there."""
+    """Choose the plan by the kind of device."""
     return _RANKS if all(point.first.device.startswith("CPU") for point in chart.points) else _SCALING
 
 
@@ -87,7 +85,7 @@ def _figure(plan: _Plan, chart: Chart, count: int, *, ideal: bool = False) -> Fi
     unit = plan.measure.unit(chart.kind)
     failed = [point for point in chart.points if plan.measure.value(point) is None]
     says = ". ".join(filter(None, (f"{what}, {chart.shared}", _failed(failed)))) + "."
-    perfect = _perfect(chart) if ideal else ()
+    ideal_line = _ideal_line(chart) if ideal else ()
     drawn = line_chart(
         LineChart(
             title=f"{title}: {what}",
@@ -101,8 +99,8 @@ def _figure(plan: _Plan, chart: Chart, count: int, *, ideal: bool = False) -> Fi
             ),
             x_kind=plan.x_kind,
             x_from_zero=plan.from_zero,
-            ideal=perfect,
-            ideal_label="as many times as fast" if perfect else "",
+            ideal=ideal_line,
+            ideal_label="linear scaling" if ideal_line else "",
             limits=_limits(chart) if plan.measure is _MEMORY else {},
         )
     )
@@ -125,21 +123,21 @@ def _x(plan: _Plan, point: PointView) -> float:
 def _dot(plan: _Plan, point: PointView) -> Dot:
     spread = plan.measure.value(point)
     if spread is None:
-        return Dot(_x(plan, point), None, failure=point.status if point.failed else "not known")
+        return Dot(_x(plan, point), None, failure=point.status if point.failed else "unknown")
     return Dot(_x(plan, point), spread.middle, spread.low, spread.high)
 
 
 def _failed(points: Sequence[PointView]) -> str:
-    told = [f"{point.name}: {point.status if point.failed else 'not known'}" for point in points]
-    return f"Crosses have no value ({'; '.join(told)})" if told else ""
+    causes = [f"{point.name}: {point.status if point.failed else 'unknown'}" for point in points]
+    return f"Crosses mark points without a value ({'; '.join(causes)})" if causes else ""
 
 
 def _limits(chart: Chart) -> dict[str, float]:
     totals = {memory.total_bytes for p in chart.points for m in p.good for memory in m.memory}
-    return {f"all of the device, {max(totals) / GIB:.0f} GiB": max(totals) / GIB} if totals else {}
+    return {f"device memory, {max(totals) / GIB:.0f} GiB": max(totals) / GIB} if totals else {}
 
 
-def _perfect(chart: Chart) -> tuple[tuple[float, float], ...]:
+def _ideal_line(chart: Chart) -> tuple[tuple[float, float], ...]:
     base = _base(chart.bundles[0].points)
     most = max(point.gpus for point in chart.points)
     if base is None or base.rate is None:
@@ -166,7 +164,7 @@ def _data(plan: _Plan, chart: Chart, title: str, unit: str, *, ideal: bool) -> T
                 (place, words(label), number(middle), number(low), number(high), number(share, ".1%"), status)
             )
     heads = (plan.over, "line", unit, "lowest", "highest", "efficiency", "status")
-    return table(f"{title}, the numbers.", heads, rows, keep=3)
+    return table(f"{title}: data.", heads, rows, keep=3)
 
 
 def _efficiency(point: PointView, base: PointView | None) -> float | None:

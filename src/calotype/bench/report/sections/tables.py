@@ -1,4 +1,4 @@
-"""Every point, everything that failed, every command and every line that could not be read, as tables."""
+"""The tables of points, failures, commands, notes, conclusions and unreadable lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from calotype.spec.statistics import summarize
 _AGAINST = "against references"
 _Reading = Callable[[PointView], Cell]
 Named = Callable[[Path], str]
-"""What a report calls a file."""
+"""Maps a file to its name in the report."""
 
 
 def _median(values: Iterable[float | None]) -> float | None:
@@ -32,17 +32,17 @@ def _between(spread: Spread | None) -> Cell:
 
 
 def _quality(point: PointView) -> Cell:
-    looked = next((m.quality for m in point.good if m.quality), None)
-    if looked is None:
+    quality = next((m.quality for m in point.good if m.quality), None)
+    if quality is None:
         return Cell("")
-    # The same to the bit comes after any number of decibels.
-    return Cell("same", float(10**6)) if looked.psnr_db is None else number(looked.psnr_db, ".1f")
+    # Bit-identical images sort after any number of decibels.
+    return Cell("same", float(10**6)) if quality.psnr_db is None else number(quality.psnr_db, ".1f")
 
 
 def _load(point: PointView) -> Cell:
-    asked = point.first.settings if point.first.kind == "serve" else {}
-    told = {name: asked.get(name) for name in ("engine", "interface", "clients", "rate", "max_rows")}
-    return words(", ".join(f"{name}={value}" for name, value in told.items() if value is not None))
+    settings = point.first.settings if point.first.kind == "serve" else {}
+    shown = {name: settings.get(name) for name in ("engine", "interface", "clients", "rate", "max_rows")}
+    return words(", ".join(f"{name}={value}" for name, value in shown.items() if value is not None))
 
 
 _COLUMNS: dict[str, _Reading] = {
@@ -54,13 +54,13 @@ _COLUMNS: dict[str, _Reading] = {
     "peak GiB": lambda p: number(p.memory_gib, ".1f"),
     "tensors GiB": lambda p: number(p.tensors_gib, ".1f"),
     "TFLOP/s": lambda p: number(p.tflops),
-    "of ceiling": lambda p: number(p.share_of_ceiling, ".1%"),
+    "of peak rate": lambda p: number(p.share_of_ceiling, ".1%"),
     "load s": lambda p: number(_median(m.preparation.load_s for m in p.good), "#.3g"),
     "compile s": lambda p: number(_median(m.preparation.compile_s for m in p.good), "#.3g"),
     "PSNR dB": _quality,
     "SSIM": lambda p: number(_median(m.quality.ssim if m.quality else None for m in p.good), ".4f"),
     "J each": lambda p: number(_median(m.energy_per_sample_j for m in p.good), ".3g"),
-    "asked how": _load,
+    "load": _load,
     "software": lambda p: words(p.facets["software"]),
     "precision": lambda p: words(p.first.precision),
     "device": lambda p: words(p.first.device),
@@ -71,12 +71,12 @@ _COLUMNS: dict[str, _Reading] = {
     "cfg": lambda p: number(p.cfg, "g"),
     "rounds": lambda p: number(len(p.rounds), "d"),
 }
-_FACETS = ("asked how", "software", "precision", "device", "GPUs", "rounds")
-"""What a table of one row says in its caption, as one of many rows does where they are all the same."""
+_FACETS = ("load", "software", "precision", "device", "GPUs", "rounds")
+"""Columns that a table of one row shows in its caption."""
 
 
 def all_points(points: Sequence[PointView]) -> list[Table]:
-    """One table for each kind of work and model."""
+    """Return one table for each kind of work and model."""
     groups: dict[str, list[PointView]] = {}
     for point in points:
         groups.setdefault(f"{point.first.kind} {point.first.model}", []).append(point)
@@ -89,24 +89,23 @@ def _listed(what: str, points: Sequence[PointView]) -> Table:
 
 
 def meanings(tables: Sequence[Table]) -> str:
-    """What the columns are, once for all tables."""
+    """Explain the columns, once for all tables."""
     heads = {column for found in tables for column in found.columns}
     return " ".join(meaning for column, meaning in _MEANINGS.items() if column in heads)
 
 
 _MEANINGS = {
-    "per second": "Per second: pictures, samples or requests, of all GPUs.",
-    "seconds": "Seconds: the median of one batch of pictures, of one training step, or of one request.",
-    "spread, s": "Spread: lowest to highest round, or 5th to 95th percentile of single units where there is "
-    "one round.",
-    "peak GiB": "Peak: what torch reserved on the fullest device.",
-    "tensors GiB": "Tensors: what they held of it.",
-    "of ceiling": "Of ceiling: share of the most that was measured on the device, or given for it.",
-    "compile s": "Compile: how much longer the very first unit took than a usual one.",
-    "PSNR dB": "PSNR and SSIM: to the plain picture of the same seed.",
-    "J each": "J each: energy of one picture or sample, in joules.",
-    "asked how": "Asked how: what server and load it was; engine=nothing runs no model and shows "
-    "what stands around one.",
+    "per second": "Per second: images, samples or requests, over all GPUs.",
+    "seconds": "Seconds: median time of one batch of images, one training step or one request.",
+    "spread, s": "Spread: lowest to highest round, or 5th to 95th percentile of single units for one round.",
+    "peak GiB": "Peak: memory that torch reserved, highest of all devices.",
+    "tensors GiB": "Tensors: memory that tensors used of it.",
+    "of peak rate": "Of peak rate: share of the rate that was measured on the device, or specified for it.",
+    "compile s": "Compile: extra time of the first unit over a typical one.",
+    "PSNR dB": "PSNR and SSIM: against the reference image of the same seed.",
+    "J each": "J each: energy per image or sample, in joules.",
+    "load": "Load: server and load of the run; engine=nothing runs no model and measures the overhead "
+    "around one.",
 }
 
 
@@ -122,12 +121,12 @@ def failures(points: Sequence[PointView], named: Named) -> list[Table]:
         for point in points
         if point.failed
     ]
-    heads = ("point", "status", "why", "record", "command")
-    return [Table("What failed.", heads, tuple(rows))] if rows else []
+    heads = ("point", "status", "reason", "record", "command")
+    return [Table("Failed points.", heads, tuple(rows))] if rows else []
 
 
 def _places(rounds: Iterable[Stored], named: Named) -> str:
-    """All rounds of a point lie in one file."""
+    """Locate the rounds of a point, which all lie in one file."""
     [first, *others] = rounds
     return f"{named(first.file)}:{', '.join(str(one.line) for one in (first, *others))}"
 
@@ -144,16 +143,16 @@ def commands(points: Sequence[PointView], named: Named) -> Table:
         for point in points
     ]
     heads = ("point", "record", "first round", "commit", "command")
-    return table("The command behind every point, and where its records lie.", heads, rows, keep=1)
+    return table("Command and records of each point.", heads, rows, keep=1)
 
 
 def notes(points: Sequence[PointView]) -> list[Table]:
-    found: dict[str, dict[str, None]] = {}
+    points_by_note: dict[str, dict[str, None]] = {}
     for point in points:
         for note in (note for r in point.rounds for note in r.measurement.notes):
-            found.setdefault(note, {})[point.name] = None
-    rows = [(words(note), words("; ".join(names))) for note, names in found.items()]
-    return [Table("Notes that were taken while measuring.", ("note", "points"), tuple(rows))] if rows else []
+            points_by_note.setdefault(note, {})[point.name] = None
+    rows = [(words(note), words("; ".join(names))) for note, names in points_by_note.items()]
+    return [Table("Notes from the measurements.", ("note", "points"), tuple(rows))] if rows else []
 
 
 def unreadable(faults: Sequence[Fault], named: Named) -> list[Table]:
@@ -161,16 +160,16 @@ def unreadable(faults: Sequence[Fault], named: Named) -> list[Table]:
         (words(named(fault.file)), number(fault.line, "d"), Cell(fault.reason, mark="bad"))
         for fault in faults
     ]
-    heads = ("file", "line", "why it could not be read")
-    return [Table("Lines that are in no table above.", heads, tuple(rows))] if rows else []
+    heads = ("file", "line", "reason")
+    return [Table("Lines without a readable record.", heads, tuple(rows))] if rows else []
 
 
 def conclusions(entries: Sequence[Entry], best: Sequence[str]) -> list[Table]:
-    """What follows from the records; of what others did, only beside the `best`, which is long enough."""
-    found = only(conclude(entries), [RECORDS], [])
-    kept = type(found)(tuple(s for s in found.statements if _wanted(s, best)), ())
+    """Tables of conclusions from the records; comparisons with references only for the `best` points."""
+    own = only(conclude(entries), [RECORDS], [])
+    shown = type(own)(tuple(s for s in own.statements if _wanted(s, best)), ())
     tables = []
-    for topic, rows in conclusion_tables(kept).items():
+    for topic, rows in conclusion_tables(shown).items():
         heads = ("conclusion", "arithmetic", "notes", "from")
         cells = [[words(row[head]) for head in heads] for row in rows]
         tables.append(Table(f"{topic[0].upper()}{topic[1:]}.", heads, tuple(map(tuple, cells))))
