@@ -32,6 +32,7 @@ from calotype.cli import (
 )
 from calotype.cli import workflow as run_workflow
 from calotype.cli.doctor.command import command as doctor
+from calotype.cli.examples import examples
 from calotype.cli.value_checks import check_values_of
 from calotype.core.errors import DISK_FULL_CODES, CalotypeError, ExitCode, RequestError
 from calotype.core.extras import missing_extra
@@ -79,18 +80,66 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-app.command("generate")(generate.command)
-app.command("run")(run_workflow.command)
-app.command("compare")(compare.command)
-app.command("doctor")(doctor)
-app.command("report")(report.command)
-app.command("serve")(serve.serve)
-app.command("deploy")(serve.deploy)
-app.command("query")(query.command)
-app.command("deployments")(deployments.deployments)
-app.command("logs")(deployments.logs)
-app.command("undeploy")(deployments.undeploy)
-app.command("update")(update.update)
+app.command(
+    "generate",
+    epilog=examples(
+        'calotype generate "a red apple"',
+        'calotype generate "a castle" -m sd15 --steps 30 -n 4 --out castles',
+        "calotype generate --from castles/a-castle-seed7.png --cfg 5",
+    ),
+)(generate.command)
+app.command(
+    "run",
+    epilog=examples("calotype run workflow.json", "calotype run workflow.json --set 3.seed=5 --out results"),
+)(run_workflow.command)
+app.command(
+    "compare",
+    epilog=examples(
+        'calotype compare --presets fast,int8 --out runs/compare "a red apple"',
+        "calotype compare --presets fast,fp8:bf16 -m sdxl --prompts-file prompts.txt -o runs/sdxl",
+    ),
+)(compare.command)
+app.command("doctor", epilog=examples("calotype doctor", "calotype doctor --json"))(doctor)
+app.command(
+    "report",
+    epilog=examples(
+        "calotype report runs/sweep --out report",
+        'calotype report runs/a runs/b.jsonl --out report --title "H200, May"',
+    ),
+)(report.command)
+app.command(
+    "serve",
+    epilog=examples("calotype serve", "calotype serve sd15 sdxl --device cuda:0 --device cuda:1 --port 8080"),
+)(serve.serve)
+app.command(
+    "deploy",
+    epilog=examples(
+        "calotype deploy sdxl --name prod --device all",
+        "calotype deploy sdxl --name prod --engine ray --replicas 4",
+    ),
+)(serve.deploy)
+app.command(
+    "query",
+    epilog=examples(
+        'calotype query calotype "a red apple"',
+        'calotype query gpu1:50051 "a castle" -m sdxl -n 4 --seed 7 --out castles',
+    ),
+)(query.command)
+app.command("deployments", epilog=examples("calotype deployments", "calotype deployments --json"))(
+    deployments.deployments
+)
+app.command("logs", epilog=examples("calotype logs calotype", "calotype logs prod -n 200 --follow"))(
+    deployments.logs
+)
+app.command("undeploy", epilog=examples("calotype undeploy prod", "calotype undeploy prod --now --purge"))(
+    deployments.undeploy
+)
+app.command(
+    "update",
+    epilog=examples(
+        "calotype update prod", "calotype update prod sdxl --preset max-throughput --max-replicas 8"
+    ),
+)(update.update)
 app.add_typer(keys.app, name="keys")
 app.add_typer(models.app, name="models")
 app.add_typer(train.app, name="train")
