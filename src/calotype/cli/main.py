@@ -1,7 +1,4 @@
-"""The command line's root: gathers the verbs, turns errors into messages and exit codes.
-
-Knows no verb's insides.
-"""
+"""The root of the command line: registers the commands and turns errors into messages and exit codes."""
 
 import errno
 import os
@@ -39,29 +36,36 @@ from calotype.core.extras import missing_extra
 from calotype.version import VERSION
 
 _EXIT_CODES = (
-    "Exit codes: 0 done · 1 a bug in calotype · 2 bad request or usage · 3 bad or unsafe model file · "
+    "Exit codes: 0 success · 1 bug in calotype · 2 bad request or usage · 3 bad or unsafe model file · "
     "4 not found · 5 does not fit in memory · 6 needs the network · 7 the GPU or its driver refused · "
-    "8 other processes of the run were lost · 9 the disk is full · 130 cancelled · "
-    "141 nobody read its output to the end."
+    "8 other processes of the run were lost · 9 disk full · 130 cancelled · "
+    "141 output closed by its reader."
 )
 
-_LOCKED = (errno.EROFS, errno.EACCES, errno.EPERM)
-_OF_THE_DISK = (*DISK_FULL_CODES, *_LOCKED, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG)
-"""What a file system says no with, and no code of ours can help."""
+_READ_ONLY_CODES = (errno.EROFS, errno.EACCES, errno.EPERM)
+_DISK_CODES = (
+    *DISK_FULL_CODES,
+    *_READ_ONLY_CODES,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.ENAMETOOLONG,
+)
+"""Errors of the file system that the user has to fix."""
 
 
 class _Root(TyperGroup):
-    """Checks all values, and tells of those that an option does not take as of any other bad request."""
+    """Checks the values of all parameters and reports invalid ones like any other bad request."""
 
     def invoke(self, ctx: Any) -> object:
         check_values_of(self)
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            raise _explained(error) from error
+            raise _as_request_error(error) from error
 
 
-def _explained(error: typer.BadParameter) -> Exception:
+def _as_request_error(error: typer.BadParameter) -> Exception:
     from pydantic import ValidationError
 
     from calotype.spec.validation_errors import problem_of_one
@@ -74,7 +78,7 @@ def _explained(error: typer.BadParameter) -> Exception:
 app = typer.Typer(
     name="calotype",
     cls=_Root,
-    help="Stable Diffusion on data-centre GPUs: generate, serve, train, measure, slice, scale.",
+    help="Stable Diffusion on data-center GPUs: generate images, serve, train and benchmark models.",
     epilog=_EXIT_CODES,
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -151,8 +155,8 @@ app.add_typer(mig.app, name="mig")
 app.add_typer(launch.app, name="launch")
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"calotype {VERSION}")
         raise typer.Exit
 
@@ -161,7 +165,7 @@ def _show_version(asked: bool) -> None:
 def _root(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and stop."),
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
     del version
@@ -170,63 +174,63 @@ def _root(
 def run(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code.
 
-    All but a CalotypeError, and a disk that refuses, is a bug and shows its trace.
+    Any error but a CalotypeError, a disk error or a missing extra is a bug and shows its traceback.
     """
     try:
-        _print_whatever_comes()
+        _replace_unencodable()
         app(arguments)
     except SystemExit as stop:
-        return _ended(stop)
+        return _exit_code_of(stop)
     except CalotypeError as error:
-        _say(f"error: {error}")
+        _print_error(f"error: {error}")
         return int(error.exit_code)
     except OSError as error:
-        if error.errno not in _OF_THE_DISK:
+        if error.errno not in _DISK_CODES:
             raise
-        _say(f"error: {_told(error)}")
+        _print_error(f"error: {_disk_message(error)}")
         return int(ExitCode.DISK_FULL if error.errno in DISK_FULL_CODES else ExitCode.BAD_REQUEST)
     except ModuleNotFoundError as error:
         missing = missing_extra(error)
         if missing is None:
             raise
-        _say(f"error: {missing}")
+        _print_error(f"error: {missing}")
         return int(missing.exit_code)
     except KeyboardInterrupt:
-        _say("cancelled")
+        _print_error("cancelled")
         return int(ExitCode.CANCELLED)
     return int(ExitCode.OK)
 
 
-def _print_whatever_comes() -> None:
-    """A name or a sign that a terminal's encoding lacks costs a question mark, not the command."""
+def _replace_unencodable() -> None:
+    """Print a question mark for characters that the encoding of the terminal lacks, instead of failing."""
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="replace")
 
 
-def _say(words: str) -> None:
-    """To whoever still reads; a terminal that was closed changes no exit code."""
+def _print_error(message: str) -> None:
+    """Print to stderr; a closed terminal does not change the exit code."""
     try:
-        print(words, file=sys.stderr)
+        print(message, file=sys.stderr)
     except OSError:
-        # Python tries once more at its end, and would fail by that.
+        # Python flushes stderr again at exit, which would fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
-def _ended(stop: SystemExit) -> int:
-    """The exit code; typer ends in silence at Ctrl-C, and as at a bug where nobody reads on."""
-    before = stop.__context__
-    if isinstance(before, BrokenPipeError):
+def _exit_code_of(stop: SystemExit) -> int:
+    """The exit code; typer prints nothing at Ctrl-C and exits with 1 at a broken pipe."""
+    cause = stop.__context__
+    if isinstance(cause, BrokenPipeError):
         return int(ExitCode.READER_LEFT)
-    if before is not None and isinstance(before.__cause__, KeyboardInterrupt):
-        _say("cancelled")
+    if cause is not None and isinstance(cause.__cause__, KeyboardInterrupt):
+        _print_error("cancelled")
     return stop.code if isinstance(stop.code, int) else int(ExitCode.OK)
 
 
-def _told(error: OSError) -> str:
-    """What the system says, of which file, and what to do."""
+def _disk_message(error: OSError) -> str:
+    """The file, the error of the system and a fix."""
     fixes = {
-        **dict.fromkeys(DISK_FULL_CODES, "make room there, or "),
-        **dict.fromkeys(_LOCKED, "make it writable, or "),
+        **dict.fromkeys(DISK_FULL_CODES, "free some space, or "),
+        **dict.fromkeys(_READ_ONLY_CODES, "make it writable, or "),
     }
     where = f"{error.filename}: " if error.filename else ""
-    return f"{where}{error.strerror}; {fixes.get(error.errno or 0, '')}name another place"
+    return f"{where}{error.strerror}; {fixes.get(error.errno or 0, '')}choose another path"

@@ -130,7 +130,7 @@ def test_a_slice_more_leaves_the_others_alone(machine: Machine) -> None:
     assert done.code == 0, done.err
     assert len(slices(machine)) == 3
     assert not [line for line in machine.host.log if "destroyed" in line]
-    assert "slices: 2 kept untouched, 1 made\n" in done.out
+    assert "slices: 2 kept untouched, 1 created\n" in done.out
 
 
 def test_status_shows_slices_places_and_who_is_inside(machine: Machine) -> None:
@@ -187,7 +187,7 @@ def test_colours_only_repeat_what_letters_say(machine: Machine) -> None:
 
 def test_a_change_says_how_many_slices_stay_go_and_come(machine: Machine) -> None:
     machine.become(new_host("A100-80GB"))
-    assert "slices: 4 made\n" in machine.mig("apply", "14,14,14,20", "--yes").out
+    assert "slices: 4 created\n" in machine.mig("apply", "14,14,14,20", "--yes").out
     assert "slices: 1 kept untouched, 3 removed, 1 created\n" in machine.mig("apply", "3g.40gb,2g.20gb").out
     assert "slices: 4 removed\n" in machine.mig("apply", "empty", "--yes").out
     assert "no slices; find a layout with `calotype mig plan`" in machine.mig("status").out

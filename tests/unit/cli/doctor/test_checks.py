@@ -71,7 +71,7 @@ def test_every_trouble_with_a_driver_has_a_remedy(kind: TroubleKind) -> None:
 
 def test_a_container_without_nvml_still_has_its_card() -> None:
     facts = machine(torch=torch_on_gpu())
-    assert the(facts, "the driver cannot be asked").level is Level.NOTE
+    assert the(facts, "the driver cannot be queried").level is Level.NOTE
     assert not [finding for finding in diagnose(facts) if "No GPU" in finding.found]
 
 

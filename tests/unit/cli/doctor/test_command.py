@@ -174,7 +174,7 @@ def test_help(run_python: RunPython) -> None:
     done = run_python("-m", "calotype", "doctor", "--help", COLUMNS="80")
     assert done.returncode == 0
     assert "--json" in done.stdout
-    assert "Look at this machine" in words(done.stdout)
+    assert "Check this machine" in words(done.stdout)
 
 
 def test_the_command_line_loads_nothing_heavy(run_python: RunPython) -> None:
