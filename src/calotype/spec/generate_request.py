@@ -138,7 +138,7 @@ class GenerateRequest(_Frozen):
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise ValueError(f"holds a lone surrogate at position {error.start}; remove it") from None
+            raise ValueError(f"holds half a character at position {error.start}; remove it") from None
         return text
 
     @field_validator("sampler")
@@ -201,7 +201,7 @@ def _contradictions(values: Mapping[str, Any]) -> list[Problem]:
         return []
     found = []
     if values.get("mask") is not None:
-        found.append(Problem("mask", "requires the image it belongs to; give `image` too"))
+        found.append(Problem("mask", "a mask needs the image it belongs to; give `image` too"))
     strength = values.get("strength")
     if isinstance(strength, int | float) and strength < 1:
         rule = "applies to an initial image; give `image` too, or omit it"

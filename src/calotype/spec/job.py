@@ -53,9 +53,7 @@ def known_preset(name: str) -> str:
     if name in PRESETS:
         return name
     nearest, known = did_you_mean(name[:60], PRESETS), f"known: {', '.join(sorted(PRESETS))}"
-    raise ValueError(
-        f"{short_repr(name)} is not a preset; {nearest}{'' if nearest == known else f' {known}'}"
-    )
+    raise ValueError(f"{short_repr(name)} is no preset; {nearest}{'' if nearest == known else f' {known}'}")
 
 
 class JobFailure(_Frozen):
