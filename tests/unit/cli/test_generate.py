@@ -180,7 +180,7 @@ def test_a_sheet_of_a_sheet_is_refused(calotype: Calotype) -> None:
     calotype("generate", "x", *SMALL, "--steps", 1, "--grid", "seed=1")
     seen = calotype("generate", "--from", "made/x-grid.png", "--sheet")
     assert seen.code == ExitCode.BAD_REQUEST
-    assert "is a sheet already" in seen.err
+    assert "is a contact sheet already" in seen.err
 
 
 def test_image_to_image_and_inpainting(calotype: Calotype) -> None:
