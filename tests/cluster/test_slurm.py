@@ -198,7 +198,7 @@ def test_a_job_is_put_back_ahead_of_its_time_limit(
     # What Slurm itself sends before the time is over.
     cluster.ask("scancel", "--batch", "--signal=USR1", record.handle)
     assert ended(record) is JobState.COMPLETED, printed(record)
-    assert "after being queued again once" in shown(capsys, "status", record.id)
+    assert "after being requeued once" in shown(capsys, "status", record.id)
     told = (record.logs / "node-0.log").read_text().splitlines()
     # Which is what Slurm writes where it has to end processes by itself.
     assert not any("DUE TO JOB REQUEUE" in line for line in told)
@@ -216,10 +216,10 @@ def test_a_cancelled_job_is_told_first_and_never_comes_back(
     record = stand_in("environment.BEHAVE=wait", "environment.SAVED=0")
     waits(record)
     assert f"{record.id}: running on n1" in shown(capsys, "status", record.id)
-    assert "is told to end" in shown(capsys, "cancel", record.id)
+    assert "is being cancelled" in shown(capsys, "cancel", record.id)
     assert ended(record) is JobState.CANCELLED
     assert "told to stop" in (record.logs / "node-0.log").read_text()
-    assert "is over already: cancelled" in shown(capsys, "cancel", record.id)
+    assert "has already ended: cancelled" in shown(capsys, "cancel", record.id)
     gone = until(lambda: cluster.job(record.handle)["JobState"] != "COMPLETING", "end of the processes")
     assert gone
     assert cluster.job(record.handle)["JobState"] == "CANCELLED"

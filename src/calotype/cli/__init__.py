@@ -1,1 +1,1 @@
-"""The `calotype` command: one file per verb. Everything heavy is imported inside the verb that needs it."""
+"""The `calotype` command: one file per subcommand, which imports heavy modules only when it runs."""

@@ -1,4 +1,4 @@
-"""`calotype bench ablate`: what each pass of a preset, or each switch of a recipe, gives."""
+"""`calotype bench ablate`: measure the gain of each pass of a preset, or of each switch of a recipe."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,14 +30,20 @@ def ablate(
     out: Out,
     settings: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="batch, size, steps, …; or a recipe's dotted keys."),
+        typer.Argument(
+            metavar="[KEY=VALUE]...", help="Settings: batch, size, steps, …; or dotted keys of the recipe."
+        ),
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="Whose passes to switch off; or give --recipe.")] = None,
-    recipe: Annotated[str | None, typer.Option(help="Whose switches to turn.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Preset whose passes to ablate; alternative to --recipe.")
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="Recipe whose switches to ablate; alternative to --preset.")
+    ] = None,
     switches: Annotated[
-        str | None, typer.Option(help="With --recipe: some of its switches, with commas between.")
+        str | None, typer.Option(help="With --recipe: the switches to ablate, comma-separated. Default: all.")
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="How often to go over all variants.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds over all variants.")] = 3,
     units: Units = None,
     warmup: Warmup = None,
     limit_s: Limit = None,
@@ -49,33 +55,32 @@ def ablate(
     pictures: Pictures = True,
     as_json: AsJson = False,
 ) -> None:
-    """Switch each pass of a preset, or each switch of a recipe, off; and on alone. Says what each gives.
+    """Measure the gain of each pass of a preset, or each switch of a recipe: without it, and with it alone.
 
-    For instance: calotype bench ablate --preset fast model=random:sdxl size=1024x1024 steps=20, or
-    calotype bench ablate --recipe bench-sd1. Goes on where it stopped.
+    Run the same command again to resume a stopped ablation.
     """
     from calotype.bench.ablation import measure_gains, variant_points
     from calotype.bench.sweep.runner import SweepPlan
     from calotype.cli.bench_sweep import how_to, measured
 
-    sweep, variants = _asked(preset, recipe, switches, settings or [], device)
+    sweep, variants = _parse_ablation(preset, recipe, switches, settings or [], device)
     counts = {"rounds": rounds, "units": units, "warmup": warmup}
     sweep = sweep.model_copy(update={name: count for name, count in counts.items() if count is not None})
     points = variant_points(sweep, variants, device)
-    once = list({point.id: point for point in points.values()}.values())
-    told = how_to(limit_s, retry_failed, ceiling_tflops, models)
-    told |= {"keep_loaded": keep_loaded, "pictures": pictures}
-    done = measured(SweepPlan(once, out, rounds=rounds, **told))
+    distinct = list({point.id: point for point in points.values()}.values())
+    options = how_to(limit_s, retry_failed, ceiling_tflops, models)
+    options |= {"keep_loaded": keep_loaded, "pictures": pictures}
+    done = measured(SweepPlan(distinct, out, rounds=rounds, **options))
     _show(measure_gains(variants, points, done.measurements), out, as_json)
     if done.measurements:
         _plot(preset or str(recipe), out, as_json)
     for reason, names in _failures(done.measurements).items():
         typer.echo(f"{', '.join(names)}: {reason}", err=True)
     if not done.finished:
-        typer.echo("stopped; the same command goes on", err=True)
+        typer.echo("stopped; run the same command to resume", err=True)
 
 
-def _asked(
+def _parse_ablation(
     preset: str | None, recipe: str | None, switches: str | None, words: list[str], device: str | None
 ) -> "tuple[Sweep, list[Variant]]":
     from calotype.bench.ablation import pass_variants, switch_variants
@@ -87,11 +92,11 @@ def _asked(
     from calotype.engine.device import choose_device
 
     if (preset is None) == (recipe is None):
-        raise RequestError([Problem("--preset", "or --recipe: say whose passes or switches, one of the two")])
+        raise RequestError([Problem("--preset", "or --recipe is required; give exactly one of the two")])
     given = parse_axes(words, TEXTS if recipe is None else ())
     several = [name for name, values in given.items() if len(values) > 1]
     if several:
-        rule = f"{several[0]!r} has several values; an ablation is of one configuration"
+        rule = f"{several[0]!r} has several values; an ablation takes one configuration"
         raise RequestError([Problem("ablate", rule)])
     settings: dict[str, Any] = {name: values[0] for name, values in given.items()}
     if preset is not None:
@@ -104,7 +109,7 @@ def _asked(
 
 
 def _failures(measurements: "list[Measurement]") -> dict[str, list[str]]:
-    """The names of what failed by the reason why, each once."""
+    """Names of the failed points by reason, each once."""
     found: dict[str, dict[str, None]] = {}
     for one in measurements:
         if one.status != "ok":
@@ -126,13 +131,13 @@ def _show(found: "list[Gain]", out: Path, as_json: bool) -> None:
         return
     print_lines(lines)
     if doubtful := [name for gain in found for name in gain.doubtful]:
-        told = f"{', '.join(doubtful)}: the spread is larger than the difference"
-        typer.echo(f"warning: {told}; add --rounds before saying so", err=True)
+        warning = f"{', '.join(doubtful)}: the spread is larger than the difference"
+        typer.echo(f"warning: {warning}; repeat with more --rounds", err=True)
     typer.echo(f"the table is in {out / FILE}")
 
 
 def _plot(of: str, out: Path, as_json: bool) -> None:
-    """What a report of this run shows, bars of time and memory first of all."""
+    """Write the report of this run; bars of time and memory come first."""
     from calotype.bench.report.build import compose
     from calotype.bench.report.load import gather
     from calotype.bench.report.write import PAGE, write

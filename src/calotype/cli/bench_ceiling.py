@@ -1,4 +1,4 @@
-"""`calotype bench ceiling`: the most this machine's device reaches, measured once and remembered."""
+"""`calotype bench ceiling`: measure the peak rates of the device once and store them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,17 +14,19 @@ _STEADY = 0.9
 
 
 def command(
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; a GPU if there is one.")] = None,
-    again: Annotated[bool, typer.Option("--again", help="Measure although it is known already.")] = False,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda or cuda:N. Default: a GPU if there is one, else the CPU.")
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Measure again even if stored rates exist.")] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="A file to append the record to, one JSON line.")
+        Path | None, typer.Option("--out", "-o", help="File to append the record to, as one JSON line.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the device's best: matrix products, convolution, attention and copies.
+    """Measure the peak rates of the device: matrix products, convolution, attention and copies.
 
-    Remembered for this device, driver and torch; shares of the ceiling are told from it from then on. Best
-    done while nothing else uses the device.
+    They are stored per device, driver and torch version; later benchmarks report shares of this ceiling. Run
+    it while nothing else uses the device.
     """
     from calotype.bench.device_peak import measure
     from calotype.cli.output import print_json
@@ -48,9 +50,7 @@ def command(
     _show(record)
     when = f"{record.measured:%Y-%m-%d %H:%M} UTC"
     typer.echo(
-        f"kept in {device_peaks_file()}"
-        if fresh
-        else f"measured {when} and remembered; --again measures anew"
+        f"stored in {device_peaks_file()}" if fresh else f"measured {when} and stored; --again measures again"
     )
 
 
@@ -75,6 +75,8 @@ def _show(record: "CeilingRecord") -> None:
         table.add_row(rate.what, rate.dtype, *figures, rate.unit, rate.shape)
     page.print(table)
     if any(rate.median < _STEADY * rate.best for rate in record.rates):
-        page.print("note: samples differ by more than a tenth; measure --again with the device to yourself")
+        page.print(
+            "note: samples differ by more than 10%; measure --again while nothing else uses the device"
+        )
     for one in record.missing:
         page.print(f"{one.what} in {one.dtype}: {one.reason}", soft_wrap=True)

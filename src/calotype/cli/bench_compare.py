@@ -1,4 +1,4 @@
-"""`calotype bench compare`: records beside what others published."""
+"""`calotype bench compare`: compare records with published references."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,20 +10,21 @@ from calotype.cli.common_options import AsJson
 if TYPE_CHECKING:
     from calotype.bench.references.nearest import Comparison
 
-AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown.")]
+AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of text.")]
 Records = Annotated[
-    list[Path], typer.Argument(metavar="RECORD…", help="JSON or JSON Lines files, or folders of runs.")
+    list[Path],
+    typer.Argument(metavar="RECORD…", help="Record files (JSON Lines or JSON) or folders of runs."),
 ]
 
 
 def command(
     records: Records,
-    limit: Annotated[int, typer.Option(min=1, help="How many of the nearest references to show.")] = 10,
-    everything: Annotated[bool, typer.Option("--all", help="Show all of them.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="Number of nearest references to show.")] = 10,
+    everything: Annotated[bool, typer.Option("--all", help="Show all references.")] = False,
     markdown: AsMarkdown = False,
     as_json: AsJson = False,
 ) -> None:
-    """Set records beside all references with comparable settings, and say what is not comparable."""
+    """Compare records with all published references of similar settings, and list what is not comparable."""
     from calotype.bench.references import report
     from calotype.bench.references.from_records import read_records
     from calotype.bench.references.load import distinct

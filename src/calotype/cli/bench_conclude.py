@@ -1,4 +1,4 @@
-"""`calotype bench conclude`: what follows from references and records, with the arithmetic shown."""
+"""`calotype bench conclude`: derive conclusions from references and records, with the arithmetic."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,16 +14,20 @@ if TYPE_CHECKING:
 
 def command(
     records: Annotated[
-        list[Path] | None, typer.Argument(metavar="[RECORD…]", help="JSON or JSON Lines files, or folders.")
+        list[Path] | None,
+        typer.Argument(metavar="[RECORD…]", help="Record files (JSON Lines or JSON) or folders of runs."),
     ] = None,
     source: Annotated[
-        list[str] | None, typer.Option(help="Only what concerns it; `records` for yours. Repeatable.")
+        list[str] | None,
+        typer.Option(help="Only conclusions about this source; `records` for your own; repeatable."),
     ] = None,
-    topic: Annotated[list[str] | None, typer.Option(help="Only this kind. Repeatable.")] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    topic: Annotated[
+        list[str] | None, typer.Option(help="Only conclusions of this topic; repeatable.")
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of text.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Derive ratios, scaling, fits and gains from references and records, and check what sources conclude."""
+    """Derive ratios, scaling, fits and gains from references and records, and check published conclusions."""
     from calotype.bench.conclusions import report
     from calotype.bench.conclusions.run import conclude, only
     from calotype.bench.conclusions.types import TOPICS
@@ -60,7 +64,7 @@ _SHORT = ("stated", "derived", "follows")
 
 
 def _show(conclusions: "Conclusions") -> None:
-    """Paragraphs, which are read at any width; tables, and where figures came from, are for --markdown."""
+    """Print paragraphs, readable at any width; --markdown has the tables and the sources of numbers."""
     from rich.padding import Padding
     from rich.text import Text
 

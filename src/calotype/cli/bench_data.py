@@ -1,4 +1,4 @@
-"""`calotype bench data`: how fast a recipe's data is read, and how many GPUs that feeds."""
+"""`calotype bench data`: measure data loading of a recipe, and how many GPUs it can feed."""
 
 import shlex
 from pathlib import Path
@@ -10,24 +10,29 @@ from calotype.cli.common_options import AsJson, ModelsFolder
 
 
 def command(
-    recipe: Annotated[str, typer.Argument(help="A recipe's name, or a YAML file.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="A folder for the records.")],
+    recipe: Annotated[str, typer.Argument(help="Recipe name or YAML file.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output folder for the records.")],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="For instance data.path=DATA.")
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE...", help="Recipe settings to override, for example data.path=DATA."
+        ),
     ] = None,
-    workers: Annotated[str, typer.Option(help="Numbers of worker processes, with commas between.")] = "0,1,2",
-    batches: Annotated[int, typer.Option(min=1, help="Micro-batches by the clock.")] = 50,
-    warmup: Annotated[int, typer.Option(min=0, help="Micro-batches before.")] = 10,
+    workers: Annotated[
+        str, typer.Option(help="Numbers of worker processes to measure, comma-separated.")
+    ] = "0,1,2",
+    batches: Annotated[int, typer.Option(min=1, help="Measured micro-batches.")] = 50,
+    warmup: Annotated[int, typer.Option(min=0, help="Warm-up micro-batches.")] = 10,
     gpu_samples_per_s: Annotated[
-        float | None, typer.Option(min=1e-9, help="What one GPU trains, to tell how many are fed.")
+        float | None,
+        typer.Option(
+            min=1e-9, help="Training rate of one GPU in samples/s, to compute how many GPUs are fed."
+        ),
     ] = None,
     models: ModelsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read the recipe's batches by the clock and train nothing: the loader's limit, known beforehand.
-
-    calotype bench data sd2-base data.kind=shards data.path=DATA --workers 0,4,8 --gpu-samples-per-s 48
-    """
+    """Measure how fast the data loader of a recipe delivers batches, without training."""
     from calotype.bench.dataloader.gpus_fed import Rate
     from calotype.bench.dataloader.measure import check, read_batches
     from calotype.bench.dataloader.measurement import DataPlan, measured
@@ -55,7 +60,7 @@ def command(
             f"{one.point}: {rate.samples_per_s:.4g} samples/s, {rate.samples_per_core_s:.4g} per core"
             + "".join(f"\n  {note}" for note in one.notes)
         )
-    typer.echo(f"everything is in {out / FILE}")
+    typer.echo(f"results are in {out / FILE}")
 
 
 def _counts(text: str) -> list[int]:
@@ -63,6 +68,6 @@ def _counts(text: str) -> list[int]:
 
     numbers = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in numbers):
-        rule = f"{text!r} is no list of counts; write for instance 0,1,4"
+        rule = f"{text!r} is not a list of counts; write for example 0,1,4"
         raise RequestError([Problem("--workers", rule, text)])
     return [int(part) for part in numbers]

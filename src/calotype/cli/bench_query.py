@@ -1,4 +1,4 @@
-"""`calotype bench query`: SQL over every measurement that was kept."""
+"""`calotype bench query`: run SQL over stored measurements."""
 
 from math import isfinite
 from pathlib import Path
@@ -17,21 +17,25 @@ if TYPE_CHECKING:
 def query(
     sql: Annotated[
         str | None,
-        typer.Argument(metavar="SELECT...", help="Over the tables measurements and samples."),
+        typer.Argument(metavar="SELECT...", help="SQL query over the tables `measurements` and `samples`."),
     ] = None,
     places: Annotated[
         list[Path] | None,
         typer.Option(
-            "--records", "-r", help="A run's folder or file; folders are searched. Default: here. Repeatable."
+            "--records",
+            "-r",
+            help="Folder (searched recursively) or record file; repeatable. Default: current folder.",
         ),
     ] = None,
-    columns: Annotated[bool, typer.Option("--columns", help="List the tables' columns and stop.")] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    columns: Annotated[
+        bool, typer.Option("--columns", help="List the columns of the tables and exit.")
+    ] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Ask all measurements a question, for instance "SELECT point, wall_median_s FROM measurements".
+    """Run an SQL query over stored measurements.
 
-    Reads only, and nothing but the records. Lines that are no measurement are named and skipped.
+    Access is read-only and limited to the records. Lines that are not measurements are reported and skipped.
     """
     from calotype.core.errors import Problem, RequestError
 
@@ -39,9 +43,9 @@ def query(
         _show_columns(as_json)
         return
     if sql is None:
-        raise RequestError([Problem("query", "is missing; ask a SELECT, or see --columns")])
+        raise RequestError([Problem("query", "is missing; give a SELECT statement, or see --columns")])
     if as_csv and as_json:
-        raise RequestError([Problem("--csv", "and --json are two forms of one answer; choose one")])
+        raise RequestError([Problem("--csv", "and --json exclude each other; choose one")])
     from calotype.bench.records.query import ask
     from calotype.bench.report.load import found_in
 
@@ -90,7 +94,7 @@ def _print_json(answer: "Answer") -> None:
 
 
 def _distinct(columns: "Sequence[str]") -> list[str]:
-    """Every column under a name of its own, a second `point` of a join as `point_1`."""
+    """Unique column names; the second `point` of a join becomes `point_1`."""
     names: list[str] = []
     for column in columns:
         others = (f"{column}_{number}" for number in range(1, len(columns)))
@@ -122,7 +126,7 @@ def _print_table(answer: "Answer") -> None:
 
 
 def _plain(value: object) -> object:
-    """DuckDB answers with dates, decimals and quotients by zero too, which JSON does not have."""
+    """A JSON value; DuckDB also returns dates, decimals and infinities, which JSON lacks."""
     if isinstance(value, float) and not isfinite(value):
         return None
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)

@@ -1,4 +1,4 @@
-"""`calotype bench scale`: how training scales, why, and what more GPUs would do."""
+"""`calotype bench scale`: measure the scaling of training, fit a model to it and predict more GPUs."""
 
 import shlex
 from collections.abc import Sequence
@@ -13,52 +13,68 @@ if TYPE_CHECKING:
     from calotype.spec.records.measurement import Measurement
     from calotype.spec.records.scaling import ScalingRecord
 
-_HOW_MUCH = "a bandwidth says something once it is known how much travels; SD 2's UNet has 3.46 GB in fp32"
+_HOW_MUCH = "is required with a bandwidth; the gradients of the SD 2 UNet take 3.46 GB in fp32"
 
 
 def command(
     recipe: Annotated[
-        str | None, typer.Argument(help="A recipe to measure here; without one nothing is measured.")
+        str | None, typer.Argument(help="Recipe to measure here. Default: measure nothing.")
     ] = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE...", help="For instance model.micro_batch_size=8."),
+        typer.Argument(
+            metavar="KEY=VALUE...", help="Recipe settings to override, for example model.micro_batch_size=8."
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="A folder for records and study.")] = None,
-    devices: Annotated[str, typer.Option(help="Numbers of devices, with commas between.")] = "1,2",
-    mode: Annotated[str, typer.Option(help="weak, strong or both.")] = "both",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Output folder for records and study.")
+    ] = None,
+    devices: Annotated[str, typer.Option(help="Numbers of devices to measure, comma-separated.")] = "1,2",
+    mode: Annotated[str, typer.Option(help="Scaling mode: weak, strong or both.")] = "both",
     records: Annotated[
         list[Path] | None,
-        typer.Option("--with", help="Records measured elsewhere, on more nodes. Repeatable."),
+        typer.Option("--with", help="Records measured elsewhere, for example on more nodes; repeatable."),
     ] = None,
-    nodes: Annotated[str, typer.Option(help="Numbers of nodes to predict for.")] = "1,2,4,8,16,32,64",
-    gpus_per_node: Annotated[int, typer.Option(min=1, help="Of the nodes to predict for.")] = 8,
+    nodes: Annotated[
+        str, typer.Option(help="Numbers of nodes to predict for, comma-separated.")
+    ] = "1,2,4,8,16,32,64",
+    gpus_per_node: Annotated[int, typer.Option(min=1, help="GPUs per node to predict for.")] = 8,
     gradient_gb: Annotated[
-        float | None, typer.Option(min=0, help="Gradients exchanged a step, where a bandwidth is given.")
+        float | None,
+        typer.Option(min=0, help="Gradients exchanged per step in GB; required with a bandwidth."),
     ] = None,
     links: Annotated[
         Path | None,
-        typer.Option(help="Wires that torchrun -m calotype.bench.scaling.measure_links measured."),
+        typer.Option(help="Links measured by torchrun -m calotype.bench.scaling.measure_links."),
     ] = None,
-    inside_gb_s: Annotated[float | None, typer.Option(min=0, help="Bandwidth between a node's GPUs.")] = None,
-    between_gb_s: Annotated[float | None, typer.Option(min=0, help="Bandwidth of a node to others.")] = None,
-    latency_us: Annotated[float | None, typer.Option(min=0, help="Of a message between nodes.")] = None,
+    inside_gb_s: Annotated[
+        float | None, typer.Option(min=0, help="Bandwidth between the GPUs of a node in GB/s.")
+    ] = None,
+    between_gb_s: Annotated[
+        float | None, typer.Option(min=0, help="Bandwidth between nodes in GB/s.")
+    ] = None,
+    latency_us: Annotated[
+        float | None, typer.Option(min=0, help="Latency of a message between nodes in µs.")
+    ] = None,
     spread_ms: Annotated[
-        float | None, typer.Option(min=0, help="Standard deviation of a micro-batch.")
+        float | None, typer.Option(min=0, help="Standard deviation of the time of a micro-batch in ms.")
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="How often to go over all points.")] = 1,
-    units: Annotated[int | None, typer.Option(min=1, help="Steps by the clock: 30.")] = None,
-    warmup: Annotated[int | None, typer.Option(min=0, help="Steps before: 10.")] = None,
-    limit_s: Annotated[float | None, typer.Option(min=0, help="Give up points that take longer.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one.")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds over all points.")] = 1,
+    units: Annotated[int | None, typer.Option(min=1, help="Measured steps. Default: 30.")] = None,
+    warmup: Annotated[int | None, typer.Option(min=0, help="Warm-up steps. Default: 10.")] = None,
+    limit_s: Annotated[
+        float | None, typer.Option(min=0, help="Abort a point after this many seconds.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda. Default: a GPU if there is one, else the CPU.")
+    ] = None,
     models: ModelsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure weak and strong scaling, fit a model of a step to it, and predict up to 64 nodes of 8 GPUs.
+    """Measure weak and strong scaling, fit a performance model to it and predict up to 64 nodes of 8 GPUs.
 
-    calotype bench scale sd2-base model.global_batch_size=64 --devices 1,2,4,8 --out runs/scale. More nodes
-    are measured under your launcher (calotype train --benchmark --record FILE) and added by --with FILE.
-    Without a recipe and records it shows what the model makes of published points.
+    To add points on more nodes, measure them under your launcher (calotype train --benchmark --record FILE)
+    and pass them as --with FILE. Without recipe and records it shows the model fitted to published points.
     """
     from calotype.bench.scaling.predict import PredictionRequest, study
     from calotype.cli.output import print_json
@@ -66,10 +82,10 @@ def command(
     from calotype.spec.records.scaling import FILE
 
     given = {
-        **_wires(links, gradient_gb),
+        **_links(links, gradient_gb),
         **_given(gradient_gb, inside_gb_s, between_gb_s, latency_us, spread_ms),
     }
-    counts, asked_nodes = _counts("--devices", devices), _counts("--nodes", nodes)
+    counts, predicted_nodes = _counts("--devices", devices), _counts("--nodes", nodes)
     how: dict[str, Any] = {"rounds": rounds, "limit_s": limit_s, "models": models}
     found: list[Measurement] = []
     if recipe is not None:
@@ -83,7 +99,7 @@ def command(
     known |= {"--latency-us": latency_us, "--spread-ms": spread_ms}
     words += [f"{option}={value:g}" for option, value in known.items() if value is not None]
     words += [f"--with={file}" for file in records or []] + ([f"--links={links}"] if links else [])
-    record = study(found, PredictionRequest(shlex.join(words), given, asked_nodes, gpus_per_node))
+    record = study(found, PredictionRequest(shlex.join(words), given, predicted_nodes, gpus_per_node))
     if out is not None:
         with atomic_write(out / FILE, "w") as file:
             file.write(record.model_dump_json(indent=1) + "\n")
@@ -92,10 +108,10 @@ def command(
         return
     _show(record)
     if out is not None:
-        typer.echo(f"everything is in {out}; `calotype report {out} --out REPORT` draws it")
+        typer.echo(f"results are in {out}; `calotype report {out} --out REPORT` plots them")
 
 
-def _wires(links: Path | None, gradient_gb: float | None) -> dict[str, float]:
+def _links(links: Path | None, gradient_gb: float | None) -> dict[str, float]:
     from pydantic import ValidationError
 
     from calotype.bench.scaling.predict import parameters_of
@@ -111,7 +127,7 @@ def _wires(links: Path | None, gradient_gb: float | None) -> dict[str, float]:
     except FileNotFoundError:
         raise NotFoundError(f"--links: {links} is not there") from None
     except ValidationError as error:
-        rule = f"{links} is no record of links: {error.errors()[0]['msg']}"
+        rule = f"{links} is not a record of links: {error.errors()[0]['msg']}"
         raise RequestError([Problem("--links", rule)]) from None
 
 
@@ -122,7 +138,7 @@ def _given(
     latency_us: float | None,
     spread_ms: float | None,
 ) -> dict[str, float]:
-    """What the user knows, as parameters of the model."""
+    """Parameters of the performance model that the options give."""
     from calotype.core.errors import Problem, RequestError
 
     bandwidths = {"inside_s": inside_gb_s, "between_s": between_gb_s}
@@ -141,7 +157,7 @@ def _settings(recipe: str, overrides: list[str]) -> dict[str, Any]:
 
     wrong = [word for word in overrides if "=" not in word]
     if wrong:
-        rule = f"{wrong[0]!r} should be KEY=VALUE, for instance model.micro_batch_size=8"
+        rule = f"{wrong[0]!r} should be KEY=VALUE, for example model.micro_batch_size=8"
         raise RequestError([Problem("override", rule, wrong[0])])
     pairs = (word.partition("=") for word in overrides)
     return {"recipe": recipe, **{name: value for name, _, value in pairs}}
@@ -177,9 +193,7 @@ def _needed(out: Path | None) -> Path:
     from calotype.core.errors import Problem, RequestError
 
     if out is None:
-        raise RequestError(
-            [Problem("--out", "says where the records go; a recipe is measured into a folder")]
-        )
+        raise RequestError([Problem("--out", "is required with a recipe; give a folder for the records")])
     return out
 
 
@@ -201,7 +215,7 @@ def _counts(option: str, text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) for part in parts):
         raise RequestError(
-            [Problem(option, f"{text!r} is no list of counts; write for instance 1,2,4", text)]
+            [Problem(option, f"{text!r} is not a list of counts; write for example 1,2,4", text)]
         )
     return sorted({int(part) for part in parts})
 

@@ -1,4 +1,4 @@
-"""`calotype bench serve`: load on a deployment, and on a plain diffusers server beside it."""
+"""`calotype bench serve`: measure a deployment under load, with a plain diffusers server as baseline."""
 
 import shlex
 from contextlib import nullcontext
@@ -21,33 +21,46 @@ if TYPE_CHECKING:
     from calotype.serve.lifecycle.config import DeploymentConfig
     from calotype.spec.records.measurement import Measurement
 
-_LOAD, _REQUEST, _BESIDE = "The load", "What is asked", "Beside it"
+_LOAD, _REQUEST, _BASELINES = "Load", "Request", "Baselines"
 
 
 def command(
-    model: Annotated[str, typer.Argument(help="Catalogue name, file, folder or random:NAME.")] = "emoji",
+    model: Annotated[
+        str, typer.Argument(help="Model: catalogue name, file, folder or random:NAME.")
+    ] = "emoji",
     clients: Annotated[
-        int | None, typer.Option(min=1, help="Each asks again when it is answered. 8.", rich_help_panel=_LOAD)
+        int | None,
+        typer.Option(
+            min=1,
+            help="Closed loop: concurrent clients, each with one request at a time. Default: 8.",
+            rich_help_panel=_LOAD,
+        ),
     ] = None,
     rate: Annotated[
         float | None,
-        typer.Option(min=1e-6, help="Instead: arrivals a second, at random.", rich_help_panel=_LOAD),
+        typer.Option(
+            min=1e-6,
+            help="Open loop: mean random arrivals per second, instead of --clients.",
+            rich_help_panel=_LOAD,
+        ),
     ] = None,
     duration: Annotated[
-        float | None, typer.Option(min=1e-3, help="Seconds. Default: 60.", rich_help_panel=_LOAD)
+        float | None,
+        typer.Option(min=1e-3, help="Duration of the load in seconds. Default: 60.", rich_help_panel=_LOAD),
     ] = None,
     requests: Annotated[
-        int | None, typer.Option(min=1, help="Instead: how many.", rich_help_panel=_LOAD)
+        int | None,
+        typer.Option(min=1, help="Number of requests, instead of --duration.", rich_help_panel=_LOAD),
     ] = None,
-    warmup: Annotated[float, typer.Option(min=0, help="Seconds before.", rich_help_panel=_LOAD)] = 5.0,
+    warmup: Annotated[float, typer.Option(min=0, help="Warm-up in seconds.", rich_help_panel=_LOAD)] = 5.0,
     solo: Annotated[
-        int, typer.Option(min=0, help="Requests one by one, before the load.", rich_help_panel=_LOAD)
+        int, typer.Option(min=0, help="Requests sent one at a time before the load.", rich_help_panel=_LOAD)
     ] = 10,
     few: Annotated[
         list[int] | None,
         typer.Option(
             min=1,
-            help="Then so many clients, who wait for their answers; say it again for others.",
+            help="Then measure with this many closed-loop clients; repeatable.",
             rich_help_panel=_LOAD,
         ),
     ] = None,
@@ -56,49 +69,70 @@ def command(
         typer.Option(
             min=0.01,
             max=1,
-            help="Then arrivals at this share of the load; say it again for others.",
+            help="Then measure open-loop arrivals at this share of the throughput; repeatable.",
             rich_help_panel=_LOAD,
         ),
     ] = None,
     target: Annotated[
         float | None,
-        typer.Option(min=1e-3, help="Seconds that goodput counts.", rich_help_panel=_LOAD),
+        typer.Option(min=1e-3, help="Latency target in seconds for goodput.", rich_help_panel=_LOAD),
     ] = None,
     timeout: Annotated[
-        float, typer.Option(min=1e-3, help="Seconds for a request.", rich_help_panel=_LOAD)
+        float, typer.Option(min=1e-3, help="Timeout of a request in seconds.", rich_help_panel=_LOAD)
     ] = 600.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of the arrivals.", rich_help_panel=_LOAD)] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random arrivals.", rich_help_panel=_LOAD)] = 0,
     interface: Annotated[
-        str, typer.Option(help="http (/v1/jobs), openai or grpc.", rich_help_panel=_REQUEST)
+        str,
+        typer.Option(help="Interface to load: http (/v1/jobs), openai or grpc.", rich_help_panel=_REQUEST),
     ] = "http",
-    steps: Annotated[int, typer.Option(help="Sampling steps.", rich_help_panel=_REQUEST)] = 20,
-    cfg: Annotated[float, typer.Option(help="Guidance; 1 is off.", rich_help_panel=_REQUEST)] = 7.5,
-    width: Annotated[int | None, typer.Option("--width", "-W", rich_help_panel=_REQUEST)] = None,
-    height: Annotated[int | None, typer.Option("--height", "-H", rich_help_panel=_REQUEST)] = None,
+    steps: Annotated[int, typer.Option(help="Number of sampling steps.", rich_help_panel=_REQUEST)] = 20,
+    cfg: Annotated[
+        float, typer.Option(help="Classifier-free guidance scale; 1 turns it off.", rich_help_panel=_REQUEST)
+    ] = 7.5,
+    width: Annotated[
+        int | None, typer.Option("--width", "-W", help="Image width in pixels.", rich_help_panel=_REQUEST)
+    ] = None,
+    height: Annotated[
+        int | None, typer.Option("--height", "-H", help="Image height in pixels.", rich_help_panel=_REQUEST)
+    ] = None,
     plain: Annotated[
-        bool, typer.Option("--plain", help="A plain diffusers server too.", rich_help_panel=_BESIDE)
+        bool,
+        typer.Option("--plain", help="Also measure a plain diffusers server.", rich_help_panel=_BASELINES),
     ] = False,
     offline: Annotated[
-        bool, typer.Option("--offline", help="The engine without a server too.", rich_help_panel=_BESIDE)
+        bool,
+        typer.Option(
+            "--offline", help="Also measure the engine without a server.", rich_help_panel=_BASELINES
+        ),
     ] = False,
     batches: Annotated[
-        str, typer.Option(help="Batch sizes of --offline.", rich_help_panel=_BESIDE)
+        str, typer.Option(help="Batch sizes of --offline, comma-separated.", rich_help_panel=_BASELINES)
     ] = "1,2,4,8,16",
-    deployment: Annotated[str | None, typer.Option(help="One that runs, instead of one of its own.")] = None,
-    engine: Annotated[str, typer.Option(help="calotype; or nothing, to measure all else.")] = "calotype",
-    preset: Annotated[str, typer.Option(help="Optimisations.")] = "fast",
-    precision: Annotated[str | None, typer.Option(help="fp32, fp16 or bf16.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda:N, a UUID or auto.")] = "auto",
-    max_rows: Annotated[int | None, typer.Option(help="Rows of one UNet evaluation.")] = None,
+    deployment: Annotated[
+        str | None, typer.Option(help="Running deployment to measure. Default: start a temporary one.")
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="calotype, or nothing for a fake engine that measures the serving overhead.")
+    ] = "calotype",
+    preset: Annotated[str, typer.Option(help="Optimization preset; see `calotype engine presets`.")] = "fast",
+    precision: Annotated[
+        str | None, typer.Option(help="fp32, fp16 or bf16. Default: fp16 on a GPU, fp32 on a CPU.")
+    ] = None,
+    device: Annotated[
+        str, typer.Option(help="Device of the temporary deployment: cpu, cuda:N, a UUID or auto.")
+    ] = "auto",
+    max_rows: Annotated[int | None, typer.Option(help="Maximum rows of one UNet evaluation.")] = None,
     models: ModelsFolder = None,
-    api_key: Annotated[str | None, typer.Option(envvar="CALOTYPE_API_KEY", help="If asked for.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for records.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="CALOTYPE_API_KEY", help="API key, if the deployment requires one.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Output folder for the records.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a deployment under load: calotype bench serve --clients 64 --duration 60 --plain.
+    """Measure throughput and latency of a deployment under load.
 
-    Starts a deployment in a folder of its own and stops it in the end; Ctrl-C does, too, and the records of
-    what was over by then are in --out. Fails if a request was lost or done twice.
+    Starts a temporary deployment and stops it at the end or at Ctrl-C; --out then holds the records of the
+    finished phases. Fails if a request was lost or executed twice.
     """
     from calotype.bench.serve.run import ServePlan
     from calotype.bench.serve.targets import known_deployment, stoppable, temporary_deployment
@@ -135,21 +169,21 @@ def command(
             "engine": engine,
         }
     )
-    beside = _Beside(plain, _batches(batches) if offline else ())
-    _check(wanted, beside)
+    baselines = _Baselines(plain, _batches(batches) if offline else ())
+    _check(wanted, baselines)
     with stoppable(), show_progress() as bar:
         if deployment is not None:
-            measured = _measure(nullcontext(known_deployment(deployment)), plan, beside, bar, out)
+            measured = _measure(nullcontext(known_deployment(deployment)), plan, baselines, bar, out)
         else:
-            measured = _measure(temporary_deployment(wanted, bar.describe), plan, beside, bar, out)
+            measured = _measure(temporary_deployment(wanted, bar.describe), plan, baselines, bar, out)
     _show(measured, out, as_json)
     if not measured.adds_up:
         raise typer.Exit(1)
 
 
 @dataclass(frozen=True)
-class _Beside:
-    """What else is measured."""
+class _Baselines:
+    """Baselines to measure as well."""
 
     plain: bool
     batches: tuple[int, ...]
@@ -157,7 +191,7 @@ class _Beside:
 
 @dataclass(frozen=True)
 class _Measured:
-    """All that a run came to."""
+    """Results of a run."""
 
     target: "Target"
     plan: "ServePlan"
@@ -183,7 +217,7 @@ def _load(
     from calotype.core.errors import Problem, RequestError
 
     problems = [
-        Problem(one, f"--{one} and --{other} are two ways to say how much; give one of them")
+        Problem(one, f"--{one} and --{other} exclude each other; give one of them")
         for one, other, given in (
             ("clients", "rate", clients is not None and rate is not None),
             ("duration", "requests", duration is not None and requests is not None),
@@ -220,26 +254,28 @@ def _batches(text: str) -> tuple[int, ...]:
     except ValueError:
         found = ()
     if not found or min(found) < 1:
-        raise RequestError([Problem("batches", f"{text!r} should be numbers and commas: 1,4,8")])
+        raise RequestError(
+            [Problem("batches", f"{text!r} is not a list of batch sizes; write for example 1,4,8")]
+        )
     return found
 
 
-def _check(plan: "DeploymentConfig", beside: _Beside) -> None:
+def _check(plan: "DeploymentConfig", baselines: _Baselines) -> None:
     from calotype.core.errors import Problem, RequestError
 
-    if plan.engine != "calotype" and (beside.plain or beside.batches):
-        rule = f"{plan.engine!r} makes no pictures to set beside others'; leave out --plain and --offline"
+    if plan.engine != "calotype" and (baselines.plain or baselines.batches):
+        rule = f"{plan.engine!r} generates no images to compare; omit --plain and --offline"
         raise RequestError([Problem("engine", rule, plan.engine)])
 
 
 def _measure(
     started: "AbstractContextManager[Target]",
     plan: "ServePlan",
-    beside: _Beside,
+    baselines: _Baselines,
     bar: "Progress",
     out: Path | None,
 ) -> _Measured:
-    """One after the other: nobody shares the machine with what is measured. Each is kept when it is over."""
+    """Run the phases one after another, so that none shares the machine, and store each when it ends."""
     import asyncio
     import sys
     from datetime import UTC, datetime
@@ -258,27 +294,27 @@ def _measure(
             append(out / FILE, record)
 
     def finished(phase: "Phase", device: str) -> None:
-        told = as_measurement(
+        record = as_measurement(
             phase, target, plan, device=device, machine=machine, command=words, started_at=at
         )
-        keep(told)
+        keep(record)
 
     bar.start("starting a deployment", 2)
     with started as target:
         phases, device = asyncio.run(on_deployment(target, plan, bar, finished))
     wanted = target.plan
-    if beside.plain:
+    if baselines.plain:
         bar.start("starting a plain server", 2)
         place = None if wanted.devices[0] == "auto" else wanted.devices[0]
         with baseline_server(wanted.models[0], place, wanted.precision, wanted.models_folder) as url:
             phases.append(asyncio.run(on_baseline(url, plan, bar)))
         finished(phases[-1], device)
     pure = []
-    if beside.batches:
-        # It alone brings torch, whose memory and seconds nobody else should pay for.
+    if baselines.batches:
+        # Imported here, as only this phase needs torch, with its memory and import time.
         from calotype.bench.serve.offline import offline
 
-        pure = offline(wanted, plan.request, beside.batches, bar, keep)
+        pure = offline(wanted, plan.request, baselines.batches, bar, keep)
     return _Measured(target, plan, phases, pure)
 
 

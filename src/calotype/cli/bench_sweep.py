@@ -1,4 +1,4 @@
-"""`calotype bench inference` and `calotype bench train`: sweeps, every point in a process of its own."""
+"""`calotype bench inference` and `calotype bench train`: sweeps with one process per point."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -18,42 +18,58 @@ if TYPE_CHECKING:
 
 Words = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[NAME] [KEY=A,B,C]...", help="Sweeps of ours or YAML files, and axes over them."),
+    typer.Argument(metavar="[NAME] [KEY=A,B,C]...", help="Built-in sweeps or YAML files, and axes to vary."),
 ]
 Axes = Annotated[
-    list[str] | None, typer.Option("--sweep", metavar="KEY=A,B,C...", help="Axes; more may follow as words.")
+    list[str] | None,
+    typer.Option("--sweep", metavar="KEY=A,B,C...", help="Axis to vary; more axes may follow as arguments."),
 ]
-Out = Annotated[Path, typer.Option("--out", "-o", help="A folder for the records, or one to go on with.")]
+Out = Annotated[
+    Path, typer.Option("--out", "-o", help="Output folder for the records; an existing one is resumed.")
+]
 Against = Annotated[
-    str | None, typer.Option(help="Peers beside ours: diffusers-eager,diffusers-compile, or one of them.")
+    str | None,
+    typer.Option(help="Baselines to measure too, comma-separated: diffusers-eager, diffusers-compile."),
 ]
 Rounds = Annotated[
-    int | None, typer.Option(min=1, help="How often to go over all points. Default: the sweep's, or 1.")
+    int | None, typer.Option(min=1, help="Rounds over all points. Default: as the sweep says, otherwise 1.")
 ]
-Units = Annotated[int | None, typer.Option(min=1, help="Batches or steps by the clock: 5, or 30.")]
-Warmup = Annotated[int | None, typer.Option(min=0, help="Batches or steps before: 2, or 10.")]
-Limit = Annotated[float | None, typer.Option("--limit-s", min=0, help="Give up points that take longer.")]
-Retry = Annotated[bool, typer.Option("--retry-failed", help="Run again what is recorded as failed.")]
+Units = Annotated[
+    int | None, typer.Option(min=1, help="Measured batches or training steps. Default: 5 or 30.")
+]
+Warmup = Annotated[
+    int | None, typer.Option(min=0, help="Warm-up batches or training steps. Default: 2 or 10.")
+]
+Limit = Annotated[
+    float | None, typer.Option("--limit-s", min=0, help="Abort a point after this many seconds.")
+]
+Retry = Annotated[bool, typer.Option("--retry-failed", help="Run failed points again.")]
 CeilingTflops = Annotated[
-    float | None, typer.Option(min=1e-6, help="The device's best, to tell shares of it.")
+    float | None,
+    typer.Option(
+        min=1e-6,
+        help="Peak TFLOP/s of the device, to report shares of it. Default: as stored by `bench ceiling`.",
+    ),
 ]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; a GPU if there is one.")]
+Device = Annotated[
+    str | None, typer.Option(help="cpu, cuda or cuda:N. Default: a GPU if there is one, else the CPU.")
+]
 KeepLoaded = Annotated[
     bool,
     typer.Option(
-        "--keep-loaded", help="Points of one model follow each other in one process; a failure ends it."
+        "--keep-loaded", help="Run all points of a model in one process; a failure ends the process."
     ),
 ]
-Pictures = Annotated[bool, typer.Option(help="Keep each point's first picture, for contact sheets.")]
+Pictures = Annotated[bool, typer.Option(help="Keep the first image of each point, for contact sheets.")]
 Part = Annotated[
     str | None,
     typer.Option(
-        metavar="I/N", help="Only every Nth point from the Ith, from 0; into a folder of its own in OUT."
+        metavar="I/N", help="Run only every Nth point, starting at I (from 0), in a subfolder of OUT."
     ),
 ]
 
 _LONGEST_WORD, _MOST_LINES = 40, 4
-"""In a cell of a table: longer words, such as paths, are cut; longer cells make paragraphs of the rows."""
+"""Limits of a table cell: longer words, such as paths, are cut; longer cells turn rows into paragraphs."""
 
 
 def inference(
@@ -61,8 +77,10 @@ def inference(
     out: Out,
     words: Words = None,
     axes: Axes = None,
-    model: Annotated[str | None, typer.Option("--model", "-m", help="Catalogue name or random:NAME.")] = None,
-    prompt: Annotated[str | None, typer.Option(help="What all pictures show.")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="Model: catalogue name or random:NAME.")
+    ] = None,
+    prompt: Annotated[str | None, typer.Option(help="Text prompt of all images.")] = None,
     against: Against = None,
     rounds: Rounds = None,
     units: Units = None,
@@ -81,18 +99,18 @@ def inference(
     launch_set: Sets = None,
     gpus_per_node: GpusPerNode = None,
 ) -> None:
-    """Measure pictures: calotype bench inference --sweep batch=1,2,4 size=512x512,768x768 preset=fast.
+    """Benchmark inference over a sweep of settings.
 
-    Axes: model, batch, size, steps, cfg, preset, precision, sampler, schedule, seed. Ours by name:
-    sdxl-batch, sdxl-resolution, sdxl-steps, sdxl-cfg. A point that runs out of memory, crashes or hangs is a
-    row; the same command goes on where it stopped. With --launch every point is a task of an array.
+    Axes: model, batch, size, steps, cfg, preset, precision, sampler, schedule, seed. Built-in sweeps:
+    sdxl-batch, sdxl-resolution, sdxl-steps, sdxl-cfg. A point that runs out of memory, crashes or hangs
+    becomes a row. Run the same command again to resume. With --launch every point is a task of a job array.
     """
     settings = {"model": model, "prompt": prompt}
     sweep = _sweeps("inference", words, axes, settings, _counts(rounds, units, warmup))
     points = _points(sweep, against, device)
-    asked = LaunchOptions(launch, launch_file, launch_set or (), gpus_per_node=gpus_per_node)
-    if asked.elsewhere():
-        submit_sweep(asked, context, points, out, as_json)
+    target = LaunchOptions(launch, launch_file, launch_set or (), gpus_per_node=gpus_per_node)
+    if target.elsewhere():
+        submit_sweep(target, context, points, out, as_json)
         return
     how = how_to(limit_s, retry_failed, ceiling_tflops, check_models_folder(models))
     how |= {"keep_loaded": keep_loaded, "pictures": pictures}
@@ -104,7 +122,7 @@ def train(
     out: Out,
     words: Words = None,
     axes: Axes = None,
-    recipe: Annotated[str | None, typer.Option(help="A recipe's name, or a YAML file.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="Recipe name or YAML file.")] = None,
     against: Against = None,
     rounds: Rounds = None,
     units: Units = None,
@@ -121,17 +139,17 @@ def train(
     launch_set: Sets = None,
     gpus_per_node: GpusPerNode = None,
 ) -> None:
-    """Measure training: calotype bench train --recipe sd15 --sweep batch=1,2,4 model.compile=true,false.
+    """Benchmark training over a sweep of settings.
 
-    Axes are a recipe's dotted keys, and batch for micro and global batch together. Ours by name:
-    sd1-train-batch. A point that fails is a row; the same command goes on where it stopped. With --launch
-    every point is a task of an array.
+    Axes are dotted keys of a recipe, and `batch` for micro and global batch together. Built-in sweeps:
+    sd1-train-batch. A point that fails becomes a row. Run the same command again to resume. With --launch
+    every point is a task of a job array.
     """
     sweep = _sweeps("train", words, axes, {"recipe": recipe}, _counts(rounds, units, warmup))
     points = _points(sweep, against, device)
-    asked = LaunchOptions(launch, launch_file, launch_set or (), gpus_per_node=gpus_per_node)
-    if asked.elsewhere():
-        submit_sweep(asked, context, points, out, as_json)
+    target = LaunchOptions(launch, launch_file, launch_set or (), gpus_per_node=gpus_per_node)
+    if target.elsewhere():
+        submit_sweep(target, context, points, out, as_json)
         return
     how = how_to(limit_s, retry_failed, ceiling_tflops, check_models_folder(models))
     _run(points, _rounds(sweep), out, part, how, as_json)
@@ -145,13 +163,13 @@ def _counts(rounds: int | None, units: int | None, warmup: int | None) -> dict[s
 def how_to(
     limit_s: float | None, retry_failed: bool, ceiling_tflops: float | None, models: Path | None
 ) -> dict[str, Any]:
-    """What a plan is told beside its points; the one place that knows of ceilings."""
+    """Options of a SweepPlan, with the source of device ceilings."""
     from calotype.engine.device_peaks import known_peak
 
-    told: dict[str, Any] = {"limit_s": limit_s, "retry_failed": retry_failed, "models": models}
+    options: dict[str, Any] = {"limit_s": limit_s, "retry_failed": retry_failed, "models": models}
     if ceiling_tflops is None:
-        return {**told, "ceiling": known_peak}
-    return {**told, "ceiling": lambda *_: ceiling_tflops, "ceiling_source": "given"}
+        return {**options, "ceiling": known_peak}
+    return {**options, "ceiling": lambda *_: ceiling_tflops, "ceiling_source": "given"}
 
 
 def _sweeps(
@@ -161,7 +179,7 @@ def _sweeps(
     settings: dict[str, str | None],
     counts: dict[str, Any],
 ) -> "list[Sweep]":
-    """What was asked for: named sweeps with the axes on top, or the axes alone."""
+    """The named sweeps with the given axes added, or one sweep of the axes alone."""
     from calotype.bench.inference.points import TEXTS
     from calotype.bench.sweep.axes import parse_axes
     from calotype.bench.sweep.points import load_sweep, parse_sweep
@@ -185,13 +203,13 @@ def _sweeps(
 
 
 def _points(sweeps: "list[Sweep]", against: str | None, device: str | None) -> "list[Point]":
-    """Every point, once; one that two sweeps ask for is called what both call it."""
+    """All points without duplicates; a point of two sweeps gets the names of both."""
     from calotype.bench.sweep.points import points_of, with_systems
 
-    peers = parse_baselines(against)
+    baselines = parse_baselines(against)
     found: dict[str, Point] = {}
     for sweep in sweeps:
-        for point in points_of(with_systems(sweep, peers), device=device):
+        for point in points_of(with_systems(sweep, baselines), device=device):
             other = found.get(point.id, point)
             names = dict.fromkeys([other.name, point.name])
             both = {"name": ", ".join(names), "settings": {**other.settings, **point.settings}}
@@ -204,20 +222,20 @@ def _devices(point: "Point") -> int:
 
 
 def submit_sweep(
-    asked: LaunchOptions, context: typer.Context, points: "list[Point]", out: Path, as_json: bool
+    target: LaunchOptions, context: typer.Context, points: "list[Point]", out: Path, as_json: bool
 ) -> None:
-    """The same command as the tasks of an array, one for each point."""
+    """Submit the same command as a job array with one task per point."""
     from calotype.spec.launch import TASK, TASKS
 
     arguments, options = typed(context, leave_out=("out", "part"))
     kind = str(context.info_name)
     words = ["bench", kind, *arguments, *options, f"--out={out.absolute()}", f"--part={TASK}/{TASKS}"]
-    # A point starts its processes by itself.
-    spec = asked.spec(f"bench-{kind}", words, launcher="plain", array=len(points))
+    # Each point starts its own processes.
+    spec = target.spec(f"bench-{kind}", words, launcher="plain", array=len(points))
     if context.params["device"] != "cpu":
-        spec = asked.with_gpus(spec, most=max(_devices(point) for point in points))
-    assert asked.where is not None
-    submit_launch(asked.where, spec, as_json)
+        spec = target.with_gpus(spec, most=max(_devices(point) for point in points))
+    assert target.where is not None
+    submit_launch(target.where, spec, as_json)
 
 
 def _rounds(sweeps: "list[Sweep]") -> int:
@@ -238,13 +256,13 @@ def _run(
 
 
 def parse_baselines(text: str | None) -> "Sequence[Any]":
-    """Names of peers with commas between."""
+    """Parse the comma-separated names of baselines."""
     from calotype.core.errors import Problem, RequestError, did_you_mean
     from calotype.spec.bench_job import BASELINES
 
     names = [name.strip() for name in (text or "").split(",") if name.strip()]
     problems = [
-        Problem("--against", f"no peer {name!r}; {did_you_mean(name, BASELINES)}", name)
+        Problem("--against", f"no baseline {name!r}; {did_you_mean(name, BASELINES)}", name)
         for name in names
         if name not in BASELINES
     ]
@@ -254,7 +272,7 @@ def parse_baselines(text: str | None) -> "Sequence[Any]":
 
 
 def measured(plan: "SweepPlan") -> "SweepOutcome":
-    """Run a plan, with a bar."""
+    """Run a plan with a progress bar."""
     from calotype.bench.sweep.runner import run_sweep
     from calotype.cli.progress import show_progress
 
@@ -263,7 +281,7 @@ def measured(plan: "SweepPlan") -> "SweepOutcome":
 
 
 def show(done: "SweepOutcome", out: Path, as_json: bool) -> None:
-    """What came of a sweep, and what to make of it."""
+    """Print the results of a sweep and its warnings."""
     from calotype.bench.sweep.table import lines_of, warnings_of
     from calotype.cli.output import print_json
     from calotype.spec.records.measurement import FILE
@@ -275,9 +293,9 @@ def show(done: "SweepOutcome", out: Path, as_json: bool) -> None:
     for warning in warnings_of(done.measurements):
         typer.echo(f"warning: {warning}", err=True)
     if not done.finished:
-        typer.echo("stopped; the same command goes on", err=True)
+        typer.echo("stopped; run the same command to resume", err=True)
     elif not as_json:
-        typer.echo(f"everything is in {out / FILE}")
+        typer.echo(f"results are in {out / FILE}")
 
 
 def _brief(one: "Measurement") -> dict[str, Any]:
@@ -285,7 +303,7 @@ def _brief(one: "Measurement") -> dict[str, Any]:
 
 
 def print_lines(lines: "list[dict[str, str]]") -> None:
-    """Rows with the same columns, as a table; where that would cut words, a paragraph for each."""
+    """Print rows as a table, or as paragraphs where a table would cut words."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -314,11 +332,11 @@ def _print_paragraphs(lines: "list[dict[str, str]]") -> None:
     for line in lines:
         [title, *rest] = line.items()
         out.print(title[1], style="bold")
-        told = " · ".join(f"{name} {value}" for name, value in rest if value)
-        out.print(Padding(told, (0, 0, 0, 2)))
+        text = " · ".join(f"{name} {value}" for name, value in rest if value)
+        out.print(Padding(text, (0, 0, 0, 2)))
 
 
 def _least_width(cells: "list[str]") -> int:
-    """That cuts no word, and makes no cell taller than so many lines."""
+    """The column width that cuts no word and keeps cells within the line limit."""
     longest_word = max(len(word) for cell in cells for word in cell.split())
     return max(min(longest_word, _LONGEST_WORD), *(-(-len(cell) // _MOST_LINES) for cell in cells))

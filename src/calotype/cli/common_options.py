@@ -1,6 +1,6 @@
-"""Options that several verbs share, declared once: a dataclass, each of whose fields is an option.
+"""Options that several commands share, declared once as a dataclass with one field per option.
 
-A verb takes the dataclass as one of its parameters; on the command line its fields stand there instead.
+A command takes the dataclass as one of its parameters; the command line shows its fields instead.
 """
 
 from collections.abc import Callable
@@ -15,29 +15,29 @@ import typer
 from calotype.core.errors import Problem, RequestError
 
 
-def with_groups(verb: Callable[..., None]) -> Callable[..., None]:
-    """The verb as Typer is to see it."""
+def with_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace each dataclass parameter of a command by its fields, which is the signature Typer reads."""
     groups: dict[str, type[Any]] = {}
-    shown: list[Parameter] = []
-    for parameter in signature(verb).parameters.values():
+    flattened: list[Parameter] = []
+    for parameter in signature(command).parameters.values():
         kind = parameter.annotation
         if isinstance(kind, type) and is_dataclass(kind):
             groups[parameter.name] = kind
-            shown += _options(kind)
+            flattened += _options(kind)
         else:
-            shown.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
+            flattened.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
 
-    @wraps(verb)
-    def called(**values: Any) -> None:
-        made = {
+    @wraps(command)
+    def wrapper(**values: Any) -> None:
+        instances = {
             name: group(**{field.name: values.pop(field.name) for field in fields(group)})
             for name, group in groups.items()
         }
-        verb(**made, **values)
+        command(**instances, **values)
 
-    called.__signature__ = Signature(shown)  # type: ignore[attr-defined]  # functions may have one
-    called.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
-    return called
+    wrapper.__signature__ = Signature(flattened)  # type: ignore[attr-defined]  # functions accept it
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in flattened}
+    return wrapper
 
 
 def _options(group: type[Any]) -> list[Parameter]:
@@ -48,22 +48,22 @@ def _options(group: type[Any]) -> list[Parameter]:
     ]
 
 
-_MODELS_HELP = "Model folder with checkpoints/ loras/ vae/ embeddings/; or set CALOTYPE_MODELS."
+_MODELS_HELP = "Model folder with checkpoints/, loras/, vae/ and embeddings/. Default: CALOTYPE_MODELS."
 
 
 def check_models_folder(folder: Path | None) -> Path | None:
-    """The folder, if it exists. Without one, models are looked for elsewhere in silence."""
+    """Return the folder; raise if it does not exist, as models would silently be searched elsewhere."""
     if folder is not None and not folder.is_dir():
         what = "is not a folder" if folder.exists() else "does not exist"
-        rule = f"{folder} {what}; name a model folder, or leave it out"
+        rule = f"{folder} {what}; name a model folder, or omit the option"
         raise RequestError([Problem("--models", rule, str(folder))])
     return folder
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON value to stdout, for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON value to stdout.")]
 ModelsFolder = Annotated[
     Path | None, typer.Option("--models", callback=check_models_folder, help=_MODELS_HELP)
 ]
 ModelsFolderThere = Annotated[Path | None, typer.Option("--models", help=_MODELS_HELP)]
-"""The same where the work may run on another machine, whose folders are not here to be checked."""
-Dtype = Annotated[str, typer.Option(help="fp32, fp16 or bf16.")]
+"""The same, unchecked, for commands that may run on another machine with other folders."""
+Dtype = Annotated[str, typer.Option(help="Data type of the weights: fp32, fp16 or bf16.")]

@@ -1,4 +1,4 @@
-"""`calotype compare`: what presets cost, and what they do to pictures."""
+"""`calotype compare`: compare presets by speed, memory and image quality."""
 
 import shlex
 from pathlib import Path
@@ -16,43 +16,53 @@ def command(
     presets: Annotated[
         str,
         typer.Option(
-            help="Names with commas between, or passes:NAME+NAME; fp8:bf16 names a precision with one."
+            help="Presets, comma-separated; passes:NAME+NAME lists passes, fp8:bf16 adds a precision."
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for record, summary and contact sheet.")],
-    prompts: Annotated[list[str] | None, typer.Argument(metavar="PROMPT...", help="What to show.")] = None,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Output folder for record, summary and contact sheet.")
+    ],
+    prompts: Annotated[
+        list[str] | None, typer.Argument(metavar="PROMPT...", help="Text prompts: what the images show.")
+    ] = None,
     prompts_file: Annotated[
-        Path | None, typer.Option("--prompts", "--prompts-file", help="A file with one prompt a line.")
+        Path | None, typer.Option("--prompts", "--prompts-file", help="File with one prompt per line.")
     ] = None,
     model: Annotated[
-        str, typer.Option("--model", "-m", help="Catalogue name, file, folder, hub id or random:NAME.")
+        str, typer.Option("--model", "-m", help="Model: catalogue name, file, folder, hub id or random:NAME.")
     ] = "emoji",
     reference: Annotated[
-        str, typer.Option(help="The preset that others are held against; in fp32 unless it names another.")
+        str, typer.Option(help="Reference preset; runs in fp32 unless it names a precision.")
     ] = "baseline",
-    steps: Annotated[int | None, typer.Option(help="Sampling steps. Default: 20.")] = None,
-    cfg: Annotated[float | None, typer.Option(help="Guidance; 1 is off. Default: 7.5.")] = None,
-    sampler: Annotated[str | None, typer.Option(help="Default: dpmpp_2m.")] = None,
-    schedule: Annotated[str | None, typer.Option(help="Noise levels. Default: karras.")] = None,
-    seed: Annotated[int, typer.Option(help="Of each prompt's first picture.")] = 0,
+    steps: Annotated[int | None, typer.Option(help="Number of sampling steps. Default: 20.")] = None,
+    cfg: Annotated[
+        float | None, typer.Option(help="Classifier-free guidance scale; 1 turns it off. Default: 7.5.")
+    ] = None,
+    sampler: Annotated[str | None, typer.Option(help="Sampler. Default: dpmpp_2m.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="Noise schedule. Default: karras.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the first image of each prompt.")] = 0,
     count: Annotated[
-        int, typer.Option("--count", "-n", help="Pictures per prompt, on consecutive seeds.")
+        int, typer.Option("--count", "-n", help="Images per prompt, with consecutive seeds.")
     ] = 1,
     judge: Annotated[
         Path | None,
-        typer.Option("--recogniser", help="Weights of a judge; if not said, ours for models of emoji."),
+        typer.Option(
+            "--recogniser", help="Weights of an emoji classifier. Default: the shipped one, for emoji models."
+        ),
     ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="Of presets that name none: fp32, fp16 or bf16.")
+        str | None, typer.Option(help="Precision of presets that name none: fp32, fp16 or bf16.")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; a GPU if there is one.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda or cuda:N. Default: a GPU if there is one, else the CPU.")
+    ] = None,
     models: ModelsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare presets: seconds, memory, and how near their pictures come to those of fp32.
+    """Compare presets: time, memory, and similarity of their images to those of a reference in fp32.
 
-    Every preset makes the same pictures, one at a time, and so does the reference. One that cannot run here
-    is a row that says why.
+    Every preset and the reference generate the same images, one at a time. A preset that cannot run here gets
+    a row with the reason.
     """
     import torch
 
@@ -69,16 +79,16 @@ def command(
 
     place = choose_device(device)
     choose_dtype(precision, place)
-    asked: dict[str, object] = {"steps": steps, "cfg": cfg, "sampler": sampler, "schedule": schedule}
-    given = {knob: value for knob, value in asked.items() if value is not None}
+    sampling: dict[str, object] = {"steps": steps, "cfg": cfg, "sampler": sampler, "schedule": schedule}
+    given = {knob: value for knob, value in sampling.items() if value is not None}
     given |= {"seed": seed, "count": count}
-    words: dict[str, object] = {"--presets": presets, "--reference": reference, "--model": model}
-    words |= {f"--{knob}": value for knob, value in given.items()}
-    words |= {"--precision": precision, "--prompts": "FILE" if prompts_file else None, "--out": "OUT"}
-    told = [str(word) for pair in words.items() if pair[1] is not None for word in pair]
+    options: dict[str, object] = {"--presets": presets, "--reference": reference, "--model": model}
+    options |= {f"--{knob}": value for knob, value in given.items()}
+    options |= {"--precision": precision, "--prompts": "FILE" if prompts_file else None, "--out": "OUT"}
+    typed = [str(word) for pair in options.items() if pair[1] is not None for word in pair]
     texts = [*(prompts or ()), *(read_prompts(prompts_file) if prompts_file else ())]
     plan = ComparePlan(
-        command=shlex.join(["calotype", "compare", *told, *(prompts or ())]),
+        command=shlex.join(["calotype", "compare", *typed, *(prompts or ())]),
         out=out,
         device=place,
         reference=parse_reference(reference),
@@ -86,10 +96,10 @@ def command(
         requests=[GenerateRequest.parse({**given, "prompt": text}) for text in texts],
     )
     check_out(out)
-    who = read_classifier(judge, torch.device("cpu")) if judge else None
+    classifier = read_classifier(judge, torch.device("cpu")) if judge else None
     with show_progress() as bar, cancellable() as cancel:
 
-        def loaded(*, preset: str, precision: str) -> Engine:
+        def load_engine(*, preset: str, precision: str) -> Engine:
             with interruptible(), explain_out_of_memory(model):
                 return load(
                     model,
@@ -100,12 +110,12 @@ def command(
                     progress=bar,
                 )
 
-        record = compare(loaded, plan, who, progress=bar, cancel=cancel)
+        record = compare(load_engine, plan, classifier, progress=bar, cancel=cancel)
     if as_json:
         print_json(record.model_dump(mode="json", exclude={"fingerprint"}))
         return
     _show(record)
-    typer.echo(f"everything is in {out / SUMMARY}")
+    typer.echo(f"results are in {out / SUMMARY}")
 
 
 def _show(record: "CompareRecord") -> None:
@@ -118,14 +128,14 @@ def _show(record: "CompareRecord") -> None:
     lines = brief_rows(record)
     table = Table(box=SIMPLE_HEAD, padding=0)
     for place, head in enumerate(lines[0]):
-        # Heads in two lines, so that all columns of a GPU's table fit into a terminal. Of a list of passes
-        # the name takes several, and never the room of numbers.
+        # Two-line headings make all columns of a GPU's table fit into a terminal. A long list of passes
+        # folds onto several lines and never takes the width of the numbers.
         table.add_column("\n".join(head.rsplit(" ", 1)), no_wrap=place > 0, overflow="fold")
     for line in lines:
         table.add_row(*line.values())
     console().print(table)
     if record.recogniser_sha256:
-        typer.echo("recognised, as the reference: emoji/style/background, per cent")
+        typer.echo("recognized, relative to the reference: emoji/style/background, percent")
     for row in record.presets:
         if row.message:
             typer.echo(f"{row.preset}: {row.outcome}: {row.message}")

@@ -1,4 +1,4 @@
-"""`calotype data`: build the sets that Calotype's own models are trained on."""
+"""`calotype data`: build and index training datasets."""
 
 import os
 from pathlib import Path
@@ -7,39 +7,44 @@ from typing import Annotated
 import typer
 
 from calotype.cli.common_options import AsJson
+from calotype.cli.examples import examples
 
-app = typer.Typer(no_args_is_help=True, help="Build training data.")
+app = typer.Typer(no_args_is_help=True, help="Build and index training datasets.")
 
 
 @app.callback()
 def _root() -> None:
-    """One verb is not to stand for the whole command."""
+    """Keeps the command a group even with a single command in it."""
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "calotype data emoji data/emoji", "calotype data emoji data/emoji --backgrounds 4 --offline"
+    )
+)
 def emoji(
-    destination: Annotated[Path, typer.Argument(help="A new folder for shards and vocabulary.")],
+    destination: Annotated[Path, typer.Argument(help="New folder for shards and vocabulary.")],
     backgrounds: Annotated[
-        int, typer.Option(min=1, max=12, help="Colours each emoji is put on in each style.")
+        int, typer.Option(min=1, max=12, help="Background colors per emoji and style.")
     ] = 10,
     toned_backgrounds: Annotated[
-        int, typer.Option(min=1, max=12, help="The same for emoji that name a skin tone.")
+        int, typer.Option(min=1, max=12, help="Background colors per emoji with a skin tone, and style.")
     ] = 3,
     packages: Annotated[
         Path | None,
-        typer.Option("--from", help="Folder with the npm tarballs, instead of fetching them."),
+        typer.Option("--from", help="Folder with the npm tarballs, instead of downloading them."),
     ] = None,
-    offline: Annotated[bool, typer.Option("--offline", help="Use what is in the cache only.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Use cached files only.")] = False,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes that render; one per core if not said.")
+        int | None, typer.Option(min=1, help="Rendering processes. Default: one per core.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Render openly licensed emoji artwork with captions, as tar shards in DESTINATION.
 
     Noto (Apache-2.0), Fluent (MIT) and Twemoji (CC-BY-4.0) come from pinned npm packages; npm_config_registry
-    names another registry. Train on DESTINATION/train; DESTINATION/heldout has combinations that are not in
-    it. dataset.json says what was made from what. The same command always makes the same bytes.
+    sets another registry. Train on DESTINATION/train; DESTINATION/heldout has other combinations.
+    dataset.json lists the sources. The same command always writes the same bytes.
     """
     from calotype.cli.output import print_json
     from calotype.cli.progress import show_progress
@@ -61,7 +66,7 @@ def emoji(
     counts = built.record["counts"]
     how = "wrote" if built.is_new else "already there, unchanged:"
     typer.echo(
-        f"{how} {counts['pictures']} pictures of {counts['emoji']} emoji in {built.folder} "
+        f"{how} {counts['pictures']} images of {counts['emoji']} emoji in {built.folder} "
         f"({counts['train']} to train on, {counts['heldout']} held out)"
     )
     typer.echo(
@@ -70,16 +75,23 @@ def emoji(
     typer.echo(f"sha256 of all shards: {built.sha256}")
 
 
-@app.command("index")
+@app.command(
+    "index",
+    epilog=examples(
+        "calotype data index data/emoji/train",
+        'calotype data index "data/laion-{000..099}.tar" --out data/index.json',
+    ),
+)
 def index(
-    shards: Annotated[str, typer.Argument(help="Tar shards on this disk: a folder, or name-{000..099}.tar.")],
+    shards: Annotated[str, typer.Argument(help="Local tar shards: a folder, or name-{000..099}.tar.")],
     destination: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Default: index.json beside the first shard.")
+        Path | None,
+        typer.Option("--out", "-o", help="Index file. Default: index.json next to the first shard."),
     ] = None,
 ) -> None:
-    """Write what is in each shard to index.json, which goes to object storage with them.
+    """Write index.json, which lists the content of each shard; upload it together with the shards.
 
-    Training then fetches shards when they are wanted: data.path=s3://bucket/set/index.json data.cache_gb=200
+    Training then downloads shards on demand: data.path=s3://bucket/set/index.json data.cache_gb=200
     """
     from calotype.train.data.sources.remote_index import INDEX, write_index
     from calotype.train.data.sources.shard_urls import local_shards

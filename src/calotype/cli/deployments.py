@@ -1,4 +1,4 @@
-"""`calotype deployments`, `logs`, `undeploy`: what was deployed, what it says, and its end."""
+"""`calotype deployments`, `logs` and `undeploy`: list deployments, show their logs, stop them."""
 
 from typing import Annotated
 
@@ -6,11 +6,11 @@ import typer
 
 from calotype.cli.common_options import AsJson
 
-Name = Annotated[str, typer.Argument(help="The deployment's name.")]
+Name = Annotated[str, typer.Argument(help="Name of the deployment.")]
 
 
 def deployments(as_json: AsJson = False) -> None:
-    """List deployments, running or not."""
+    """List all deployments, running or stopped."""
     from rich.table import Column, Table
 
     from calotype.cli.output import console, print_json
@@ -18,7 +18,7 @@ def deployments(as_json: AsJson = False) -> None:
     from calotype.serve.lifecycle.readiness import refusal_of
     from calotype.serve.lifecycle.registry import all_deployment_dirs
 
-    # One that another version has written is still there, and may be running.
+    # A deployment written by another version is listed too; it may be running.
     found = [
         (place, place.read("plan.json", DeploymentConfig), place.running()) for place in all_deployment_dirs()
     ]
@@ -37,7 +37,7 @@ def deployments(as_json: AsJson = False) -> None:
             ]
         )
         return
-    # Whole on any terminal, as addresses are there to be copied.
+    # Addresses are never cut, so that they can be copied.
     table = Table("name", "models", "state", Column("HTTP and gRPC", no_wrap=True), "process")
     for place, plan, run in found:
         where = ("\n".join(filter(None, (run.http, run.grpc))), str(run.pid)) if run else ("", "")
@@ -52,12 +52,14 @@ def deployments(as_json: AsJson = False) -> None:
 
 def logs(
     name: Name,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last lines.")] = 50,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=0, help="Number of lines to show, from the end.")
+    ] = 50,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with new lines until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Keep printing new lines until Ctrl-C.")
     ] = False,
 ) -> None:
-    """Show what a deployment and its workers have logged."""
+    """Show the log of a deployment and its workers."""
     import os
     import shutil
 
@@ -71,7 +73,7 @@ def logs(
         )
     tail = shutil.which("tail")
     if follow and tail:
-        # Nobody follows a growing file better.
+        # tail follows a growing file best.
         os.execv(tail, ["tail", "-n", str(lines), "-F", str(log)])  # noqa: S606 - no shell is wanted
     text = log.read_text("utf-8", errors="replace").splitlines()
     typer.echo("\n".join(text[len(text) - lines :] if lines else []))
@@ -80,11 +82,11 @@ def logs(
 def undeploy(
     name: Name,
     now: Annotated[
-        bool, typer.Option("--now", help="Do not wait for running jobs; they stay queued.")
+        bool, typer.Option("--now", help="Do not wait for running jobs; they go back to the queue.")
     ] = False,
-    purge: Annotated[bool, typer.Option("--purge", help="Forget queue, history and pictures too.")] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Also delete queue, history and images.")] = False,
 ) -> None:
-    """Stop a deployment: running jobs end first, what waits is there at the next start."""
+    """Stop a deployment: running jobs finish first, queued jobs wait for the next start."""
     from calotype.cli.output import console
     from calotype.serve.lifecycle.daemon import undeploy as stop
     from calotype.serve.lifecycle.registry import known_deployment
@@ -92,4 +94,4 @@ def undeploy(
     place = known_deployment(name)
     with console(stderr=True).status(f"stopping {name}"):
         stop(place, at_once=now, purge=purge)
-    typer.echo(f"{name} is stopped" + (" and forgotten" if purge else ""))
+    typer.echo(f"{name} is stopped" + (" and its data deleted" if purge else ""))

@@ -1,4 +1,4 @@
-"""`calotype engine calibrate`: what the preset `int8-static` has to know of a model."""
+"""`calotype engine calibrate`: measure activation ranges for the preset `int8-static`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,22 +9,26 @@ from calotype.cli.common_options import AsJson, ModelsFolder
 
 
 def command(
-    model: Annotated[str, typer.Argument(help="Catalogue name, file, folder, hub id or random:NAME.")],
+    model: Annotated[str, typer.Argument(help="Model: catalogue name, file, folder, hub id or random:NAME.")],
     prompts: Annotated[
-        Path | None, typer.Option(help="A file with a prompt a line; eight of ours if not said.")
+        Path | None, typer.Option(help="File with one prompt per line. Default: eight built-in prompts.")
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Of each picture.")] = 12,
-    size: Annotated[int | None, typer.Option(help="Width and height; the model's own if not said.")] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Sampling steps per image.")] = 12,
+    size: Annotated[
+        int | None, typer.Option(help="Width and height in pixels. Default: the native size of the model.")
+    ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="fp32, fp16 or bf16; fp16 on a GPU, fp32 on a CPU if not said.")
+        str | None, typer.Option(help="fp32, fp16 or bf16. Default: fp16 on a GPU, fp32 on a CPU.")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda or cuda:N. Default: a GPU if there is one, else the CPU.")
+    ] = None,
     models: ModelsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make pictures of some prompts and note how large numbers get, for the preset `int8-static`.
+    """Generate images and record the activation ranges that the preset `int8-static` needs.
 
-    It holds for these very weights, on any device, and is made anew each time it is asked for.
+    The calibration is valid for exactly these weights, on any device. Each run replaces the previous one.
     """
     from calotype.cli.output import print_json
     from calotype.cli.progress import show_progress
@@ -39,7 +43,7 @@ def command(
         except (OSError, UnicodeDecodeError) as error:
             raise RequestError([Problem("prompts", f"{prompts} cannot be read: {error}")]) from None
         if not chosen:
-            raise RequestError([Problem("prompts", f"{prompts} holds no prompt; write one a line")])
+            raise RequestError([Problem("prompts", f"{prompts} holds no prompt; write one per line")])
     with show_progress() as bar:
         engine = load(
             model,
@@ -53,4 +57,4 @@ def command(
     if as_json:
         print_json({"file": place, "prompts": len(chosen), "steps": steps})
         return
-    typer.echo(f"calibrated with {len(chosen)} pictures of {steps} steps: {place}")
+    typer.echo(f"calibrated with {len(chosen)} images of {steps} steps: {place}")

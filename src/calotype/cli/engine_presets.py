@@ -1,4 +1,4 @@
-"""`calotype engine presets`: the presets, and what every pass is and does to the numbers."""
+"""`calotype engine presets`: list the presets, their passes and the effect of each on results."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +11,10 @@ _EFFECTS = ("exact", "rounding", "lossy")
 
 
 def command(as_json: AsJson = False) -> None:
-    """List the presets, and the passes each is made of.
+    """List the presets and the passes of each.
 
-    Numbers are the same (exact), the same but for rounding, or those of a different picture (lossy). A preset
-    goes without passes for another kind of device, one of your own (`--preset passes:NAME+NAME`) does not.
+    Results are identical (exact), equal up to rounding, or visibly different (lossy). A preset skips passes
+    that need another kind of device; a custom list (`--preset passes:NAME+NAME`) fails instead.
     """
     from calotype.cli.output import console, print_json
     from calotype.engine.presets import PASSES, PRESETS
@@ -27,15 +27,15 @@ def command(as_json: AsJson = False) -> None:
     presets = Table("preset", "numbers", "passes", box=None, pad_edge=False)
     for name, passes in PRESETS.items():
         effect = max((one.effect for one in passes), key=_EFFECTS.index, default="exact")
-        said = ", ".join(one.name for one in passes) or "none: diffusers' own forward pass"
-        presets.add_row(name, effect, said)
+        names = ", ".join(one.name for one in passes) or "none: the forward pass of diffusers"
+        presets.add_row(name, effect, names)
     every = Table("pass", "numbers", "only on", "what it is", box=None, pad_edge=False)
     for one in PASSES.values():
         every.add_row(one.name, one.effect, {None: "", "cuda": "GPUs", "cpu": "CPUs"}[_where(one)], one.about)
-    to = console()
-    to.print(presets)
-    to.print()
-    to.print(every)
+    out = console()
+    out.print(presets)
+    out.print()
+    out.print(every)
 
 
 def _facts(one: "Pass") -> dict[str, Any]:

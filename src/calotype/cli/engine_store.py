@@ -1,4 +1,4 @@
-"""`calotype engine build|list|verify|remove`: engines prepared ahead of time."""
+"""`calotype engine build|list|verify|remove`: engines compiled ahead of time."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
 
 
 def build(
-    model: Annotated[str, typer.Argument(help="Catalogue name, file, folder, hub id or random:NAME.")],
-    shapes: Annotated[
-        str, typer.Option(help="WIDTHxHEIGHTxCOUNT, several with commas: 512x512x1,1024x1024x4.")
-    ],
-    preset: Annotated[str, typer.Option(help="Optimisations.")] = "fast",
+    model: Annotated[str, typer.Argument(help="Model: catalogue name, file, folder, hub id or random:NAME.")],
+    shapes: Annotated[str, typer.Option(help="WIDTHxHEIGHTxCOUNT, comma-separated: 512x512x1,1024x1024x4.")],
+    preset: Annotated[str, typer.Option(help="Optimization preset; see `calotype engine presets`.")] = "fast",
     precision: Annotated[
-        str | None, typer.Option(help="fp32, fp16 or bf16; fp16 on a GPU, fp32 on a CPU if not said.")
+        str | None, typer.Option(help="fp32, fp16 or bf16. Default: fp16 on a GPU, fp32 on a CPU.")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda or cuda:N. Default: a GPU if there is one, else the CPU.")
+    ] = None,
     models: ModelsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compile ahead of time what a model needs for these shapes, and keep it for every later start.
+    """Compile a model ahead of time for the given shapes and store the result for later starts.
 
-    It serves all models of the same architecture, on this kind of GPU, with these versions of torch and
-    Triton; for anything else it is not used. What is built already is not built again.
+    A built engine applies to all models of the same architecture, on this kind of GPU, with these versions of
+    torch and Triton. Existing engines are not built again.
     """
     from calotype.cli.output import print_json
     from calotype.cli.progress import show_progress
@@ -45,49 +45,51 @@ def build(
             models_folder=models,
             progress=bar,
         )
-    kept = built.artefact
-    assert kept.description
+    artifact = built.artefact
+    assert artifact.description
     if as_json:
-        print_json({**_facts(kept), "already": built.already})
+        print_json({**_facts(artifact), "already": built.already})
         return
-    size = sum(file.size_bytes for file in kept.description.files)
+    size = sum(file.size_bytes for file in artifact.description.files)
     done = "was built already" if built.already else "built"
-    typer.echo(f"{kept.key}: {done}, {len(kept.description.files)} files, {size / 1e6:.1f} MB")
-    if not kept.description.files:
-        typer.echo(f"nothing is compiled for {kept.description.target.device.name} with preset {preset!r}")
+    typer.echo(f"{artifact.key}: {done}, {len(artifact.description.files)} files, {size / 1e6:.1f} MB")
+    if not artifact.description.files:
+        typer.echo(
+            f"nothing is compiled for {artifact.description.target.device.name} with preset {preset!r}"
+        )
 
 
 def list_engines(as_json: AsJson = False) -> None:
-    """List the engines that are kept, and whether each can be used here."""
+    """List built engines and whether each is usable on this machine."""
     from calotype.cli.output import console, print_json
     from calotype.engine.artifacts.store import engines_dir, list_artifacts
     from calotype.engine.artifacts.validity import check_validity, current_environment
 
     machine = current_environment()
-    kept = [(one, check_validity(one, machine)) for one in list_artifacts()]
+    checked = [(one, check_validity(one, machine)) for one in list_artifacts()]
     if as_json:
-        print_json([{**_facts(one), "state": found.state, "reason": found.reason} for one, found in kept])
+        print_json([{**_facts(one), "state": found.state, "reason": found.reason} for one, found in checked])
         return
-    if not kept:
-        typer.echo(f"no engines in {engines_dir()}; `calotype engine build` makes one")
+    if not checked:
+        typer.echo(f"no engines in {engines_dir()}; build one with `calotype engine build`")
         return
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
     for column in ("key", "model", "preset", "precision", "device", "shapes", "built", "state"):
         table.add_column(column, overflow="fold", no_wrap=column == "key")
-    for one, found in kept:
+    for one, found in checked:
         table.add_row(one.key, *_cells(one), found.state)
     console().print(table)
 
 
 def verify(
-    key: Annotated[str | None, typer.Argument(help="An engine's key; all if not said.")] = None,
+    key: Annotated[str | None, typer.Argument(help="Key of an engine. Default: all.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read every file of the engines again: ok, damaged (exit code 3), or stale and why.
+    """Verify the files of built engines: ok, damaged (exit code 3), or stale with the reason.
 
-    Stale are those built by other versions or for a GPU that is not here.
+    An engine is stale if other versions built it or if it is for another GPU.
     """
     from calotype.cli.output import print_json
     from calotype.core.errors import ExitCode
@@ -109,12 +111,12 @@ def verify(
 
 
 def remove(
-    key: Annotated[str | None, typer.Argument(help="An engine's key.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All engines.")] = False,
-    stale: Annotated[bool, typer.Option("--stale", help="Those that are stale or damaged.")] = False,
+    key: Annotated[str | None, typer.Argument(help="Key of an engine.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Remove all engines.")] = False,
+    stale: Annotated[bool, typer.Option("--stale", help="Remove stale and damaged engines.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove engines. They can be built again at any time."""
+    """Remove built engines."""
     from calotype.cli.output import print_json
     from calotype.core.errors import Problem, RequestError
     from calotype.engine.artifacts import store

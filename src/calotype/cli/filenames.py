@@ -1,4 +1,4 @@
-"""File names for pictures: readable, safe everywhere, never taken."""
+"""File names for images: readable, portable and unused."""
 
 import re
 import unicodedata
@@ -14,7 +14,7 @@ def slug(prompt: str) -> str:
 
 
 def free_name(folder: Path, prompt: str, kind: str, suffix: str) -> Path:
-    """A path that does not exist yet; a number is added until it does not."""
+    """A path that does not exist yet, with a number appended if necessary."""
     stem = f"{slug(prompt)}-{kind}"
     candidate, number = folder / f"{stem}.{suffix}", 2
     while candidate.exists():

@@ -1,4 +1,4 @@
-"""`calotype generate`: the knobs. What is done with them is in `generating`."""
+"""`calotype generate`: the options; `generate_run.py` does the work."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +8,7 @@ import typer
 from calotype.cli.common_options import AsJson, ModelsFolder
 from calotype.spec.constants import IMAGE_FORMATS, PRECISIONS, SAMPLERS, SCHEDULES
 
-_PICTURE, _MODEL, _START, _OUTPUT = "What to make", "Model and machine", "Starting from a picture", "Output"
+_IMAGE, _MODEL, _START, _OUTPUT = "Image", "Model and device", "Image-to-image", "Output"
 
 
 _COMPLETIONS = {
@@ -34,139 +34,199 @@ def _option(
 
 
 def command(
-    prompts: Annotated[list[str] | None, typer.Argument(metavar="PROMPT...", help="What to show.")] = None,
+    prompts: Annotated[
+        list[str] | None, typer.Argument(metavar="PROMPT...", help="Text prompts: what the images show.")
+    ] = None,
     prompts_file: Annotated[
-        Path | None, _option("--prompts-file", help="A file with one prompt a line.", panel=_PICTURE)
+        Path | None, _option("--prompts-file", help="File with one prompt per line.", panel=_IMAGE)
     ] = None,
     negative: Annotated[
-        str | None, _option("--negative", help="What to keep away from.", panel=_PICTURE)
+        str | None, _option("--negative", help="Negative prompt: what the image must not show.", panel=_IMAGE)
     ] = None,
     width: Annotated[
-        int | None, _option("--width", "-W", help="Pixels, a multiple of 8.", panel=_PICTURE)
+        int | None, _option("--width", "-W", help="Image width in pixels, a multiple of 8.", panel=_IMAGE)
     ] = None,
     height: Annotated[
-        int | None, _option("--height", "-H", help="Pixels, a multiple of 8.", panel=_PICTURE)
+        int | None, _option("--height", "-H", help="Image height in pixels, a multiple of 8.", panel=_IMAGE)
     ] = None,
     steps: Annotated[
         int | None,
-        _option("--steps", help="Sampling steps. Default: the model's own, usually 20.", panel=_PICTURE),
+        _option(
+            "--steps", help="Number of sampling steps. Default: the model's own, usually 20.", panel=_IMAGE
+        ),
     ] = None,
     cfg: Annotated[
         float | None,
-        _option("--cfg", help="Guidance; 1 is off. Default: the model's own, usually 7.5.", panel=_PICTURE),
+        _option(
+            "--cfg",
+            help="Classifier-free guidance scale; 1 turns it off. Default: the model's own, usually 7.5.",
+            panel=_IMAGE,
+        ),
     ] = None,
     sampler: Annotated[
         str | None,
-        _option("--sampler", help=f"{', '.join(SAMPLERS)}. Default: the model's own.", panel=_PICTURE),
+        _option("--sampler", help=f"Sampler: {', '.join(SAMPLERS)}. Default: the model's own.", panel=_IMAGE),
     ] = None,
     schedule: Annotated[
         str | None,
         _option(
             "--schedule",
-            help=f"Noise levels: {', '.join(SCHEDULES)}. Default: the model's own.",
-            panel=_PICTURE,
+            help=f"Noise schedule: {', '.join(SCHEDULES)}. Default: the model's own.",
+            panel=_IMAGE,
         ),
     ] = None,
     seed: Annotated[
         int | None,
-        _option("--seed", help="Of the first picture; chosen and shown if not said.", panel=_PICTURE),
+        _option(
+            "--seed", help="Seed of the first image. Default: random; the output shows it.", panel=_IMAGE
+        ),
     ] = None,
     count: Annotated[
         int | None,
-        _option("--count", "-n", help="Pictures per prompt, on consecutive seeds.", panel=_PICTURE),
+        _option("--count", "-n", help="Images per prompt, with consecutive seeds.", panel=_IMAGE),
     ] = None,
     eta: Annotated[
-        float | None, _option("--eta", help="Fresh noise in ancestral samplers and ddim.", panel=_PICTURE)
+        float | None,
+        _option(
+            "--eta", help="Share of fresh noise in ancestral and SDE samplers and ddim, 0 to 1.", panel=_IMAGE
+        ),
     ] = None,
     clip_skip: Annotated[
-        int | None, _option("--clip-skip", help="Text encoder layers to leave out.", panel=_PICTURE)
+        int | None, _option("--clip-skip", help="Number of final text encoder layers to skip.", panel=_IMAGE)
     ] = None,
     lora: Annotated[
         list[str] | None,
-        _option("--lora", help="NAME[:STRENGTH[:TEXT_STRENGTH]]; may be given again.", panel=_PICTURE),
+        _option("--lora", help="LoRA to apply: NAME[:STRENGTH[:TEXT_STRENGTH]]; repeatable.", panel=_IMAGE),
     ] = None,
     original_size: Annotated[
-        str | None, _option("--original-size", help="SDXL: HEIGHTxWIDTH before the crop.", panel=_PICTURE)
+        str | None,
+        _option(
+            "--original-size", help="SDXL size conditioning: HEIGHTxWIDTH before the crop.", panel=_IMAGE
+        ),
     ] = None,
-    crop: Annotated[str | None, _option("--crop", help="SDXL: TOPxLEFT of the crop.", panel=_PICTURE)] = None,
+    crop: Annotated[
+        str | None, _option("--crop", help="SDXL size conditioning: TOPxLEFT of the crop.", panel=_IMAGE)
+    ] = None,
     target_size: Annotated[
-        str | None, _option("--target-size", help="SDXL: HEIGHTxWIDTH after the crop.", panel=_PICTURE)
+        str | None,
+        _option("--target-size", help="SDXL size conditioning: HEIGHTxWIDTH after the crop.", panel=_IMAGE),
     ] = None,
-    image: Annotated[Path | None, _option("--image", help="Start from this picture.", panel=_START)] = None,
+    image: Annotated[
+        Path | None, _option("--image", help="Initial image for image-to-image.", panel=_START)
+    ] = None,
     mask: Annotated[
-        Path | None, _option("--mask", help="Paint only where this is white.", panel=_START)
+        Path | None,
+        _option("--mask", help="Mask for inpainting: white is repainted, black is kept.", panel=_START),
     ] = None,
     strength: Annotated[
-        float | None, _option("--strength", help="How far to leave the picture, 0 to 1.", panel=_START)
+        float | None,
+        _option(
+            "--strength", help="Denoising strength, 0 to 1: how much the initial image changes.", panel=_START
+        ),
     ] = None,
     from_picture: Annotated[
         Path | None,
-        _option("--from", help="Make the picture in this file again; other knobs change it.", panel=_START),
+        _option(
+            "--from",
+            help="Reproduce the image in this file; other options override its settings.",
+            panel=_START,
+        ),
     ] = None,
     model: Annotated[
         str | None,
         _option(
             "--model",
             "-m",
-            help="Catalogue name, file, folder, name in --models, hub id, random:NAME. Default: emoji.",
+            help="Catalogue name, file, folder, name in --models, hub id or random:NAME. Default: emoji.",
             panel=_MODEL,
         ),
     ] = None,
     vae: Annotated[
-        str | None, _option("--vae", help="A file in the model folder's vae/.", panel=_MODEL)
+        str | None, _option("--vae", help="VAE to use: a file in vae/ of the model folder.", panel=_MODEL)
     ] = None,
     preset: Annotated[
-        str | None, _option("--preset", help="Optimisations. Default: fast.", panel=_MODEL)
+        str | None,
+        _option(
+            "--preset",
+            help="Optimization preset; see `calotype engine presets`. Default: fast.",
+            panel=_MODEL,
+        ),
     ] = None,
     precision: Annotated[
         str | None,
         _option(
-            "--precision", help="fp32, fp16 or bf16; fp16 on a GPU, fp32 on a CPU if not said.", panel=_MODEL
+            "--precision", help="fp32, fp16 or bf16. Default: fp16 on a GPU, fp32 on a CPU.", panel=_MODEL
         ),
     ] = None,
-    device: Annotated[str | None, _option("--device", help="cpu, cuda or cuda:N.", panel=_MODEL)] = None,
+    device: Annotated[
+        str | None,
+        _option(
+            "--device",
+            help="cpu, cuda or cuda:N. Default: a GPU if there is one, else the CPU.",
+            panel=_MODEL,
+        ),
+    ] = None,
     batch_size: Annotated[
         int | None,
-        _option("--batch-size", help="Pictures at once; what fits if not said.", panel=_MODEL, least=1),
+        _option(
+            "--batch-size",
+            help="Images per batch. Default: as many as fit into memory.",
+            panel=_MODEL,
+            least=1,
+        ),
     ] = None,
     tile_vae: Annotated[
         bool | None,
-        _option("--tile-vae/--whole-vae", help="Decode in tiles; when needed if not said.", panel=_MODEL),
+        _option(
+            "--tile-vae/--whole-vae",
+            help="Decode in tiles or at once. Default: tiles if memory requires them.",
+            panel=_MODEL,
+        ),
     ] = None,
     config: Annotated[
         Path | None,
-        _option("--config", help="Architecture of a file that is not a known model's.", panel=_MODEL),
+        _option("--config", help="Architecture configuration for a file of an unknown model.", panel=_MODEL),
     ] = None,
     prediction: Annotated[
         str | None,
-        _option("--prediction", help="epsilon or v_prediction, where a file does not say.", panel=_MODEL),
+        _option("--prediction", help="epsilon or v_prediction, if the file does not say.", panel=_MODEL),
     ] = None,
     models: ModelsFolder = None,
-    out: Annotated[Path, _option("--out", "-o", help="Folder for the pictures.", panel=_OUTPUT)] = Path(
+    out: Annotated[Path, _option("--out", "-o", help="Output folder for the images.", panel=_OUTPUT)] = Path(
         "outputs"
     ),
-    picture_format: Annotated[str, _option("--format", help="png, webp or jpeg.", panel=_OUTPUT)] = "png",
+    picture_format: Annotated[
+        str, _option("--format", help="File format: png, webp or jpeg.", panel=_OUTPUT)
+    ] = "png",
     grid: Annotated[
         list[str] | None,
         _option(
             "--grid",
-            help="KNOB=V1,V2,…: a contact sheet over one knob, or two when given twice.",
+            help="KNOB=V1,V2,…: contact sheet over one setting; give it twice for two.",
             panel=_OUTPUT,
         ),
     ] = None,
     sheet: Annotated[
         bool,
-        _option("--sheet", help="Also a contact sheet of all: prompts down, seeds across.", panel=_OUTPUT),
+        _option(
+            "--sheet",
+            help="Also write a contact sheet: one row per prompt, one column per seed.",
+            panel=_OUTPUT,
+        ),
     ] = False,
     trials: Annotated[
         int | None,
-        _option("--trials", help="Make the same again N times and print the time each took.", panel=_OUTPUT),
+        _option(
+            "--trials",
+            help="Generate N times with the same seed and print the time of each run.",
+            panel=_OUTPUT,
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make pictures from prompts.
+    """Generate images from text prompts.
 
-    The pictures' own files hold the whole request: `--from picture.png` makes one again.
+    Each image file stores its whole request: `--from image.png` reproduces the image.
     """
     from calotype.cli.generate_run import GenerateOptions, run
 

@@ -1,4 +1,4 @@
-"""What `calotype generate` does: requests from the command line, the engine, files, words for the user."""
+"""Implementation of `calotype generate`: builds requests, runs the engine, writes files, prints results."""
 
 from __future__ import annotations
 
@@ -57,68 +57,66 @@ class GenerateOptions:
     as_json: bool
 
 
-def run(job: GenerateOptions) -> None:
-    """Everything is checked before the model is loaded: a typing error should cost no minute."""
-    record = _read_record(job)
-    requests = _requests(job, record)
-    axes = [parse_axis(text) for text in job.grid] or _axes_of(record)
-    if job.picture_format not in IMAGE_FORMATS:
+def run(options: GenerateOptions) -> None:
+    """Check all input before the model loads, so that typing errors fail fast, then generate."""
+    record = _read_record(options)
+    requests = _requests(options, record)
+    axes = [parse_axis(text) for text in options.grid] or _axes_of(record)
+    if options.picture_format not in IMAGE_FORMATS:
         raise RequestError(
-            [Problem("--format", f"{job.picture_format!r} is not one of {', '.join(IMAGE_FORMATS)}")]
+            [Problem("--format", f"{options.picture_format!r} is not one of {', '.join(IMAGE_FORMATS)}")]
         )
-    if job.trials is not None:
-        _check_trials(job.trials, axes)
+    if options.trials is not None:
+        _check_trials(options.trials, axes)
     _check_grid(requests, axes)
-    if job.sheet:
-        _check_sheet(job, requests, axes)
-    check_out(job.out)
+    if options.sheet:
+        _check_sheet(options, requests, axes)
+    check_out(options.out)
     written: list[dict[str, Any]] = []
     with progress_for() as bar:
-        # Nothing is lost while a model loads, and there are no steps to stop between.
-        engine = _load(job, record, bar)
+        # Ctrl-C stops loading at once: there are no steps to wait for and no results to lose.
+        engine = _load(options, record, bar)
         if record:
-            _say_what_changed(record, engine.records(requests[0].with_changes(count=1))[0])
+            _note_changed_weights(record, engine.records(requests[0].with_changes(count=1))[0])
         with cancellable() as cancel:
-            worker = _GenerateRun(engine, job, bar, cancel)
+            worker = _GenerateRun(engine, options, bar, cancel)
             for request in requests:
-                if job.trials:
-                    written += worker.trials(request, job.trials)
+                if options.trials:
+                    written += worker.trials(request, options.trials)
                 elif axes:
                     written.append(worker.sheet(request, axes))
                 else:
                     written += worker.pictures(request)
-            if job.sheet:
+            if options.sheet:
                 written.append(worker.sheet_of_all(requests, sum(one["seconds"] for one in written)))
-    if job.as_json:
+    if options.as_json:
         print_json(written)
 
 
-def _read_record(job: GenerateOptions) -> PictureRecord | None:
-    if job.from_picture is None:
+def _read_record(options: GenerateOptions) -> PictureRecord | None:
+    if options.from_picture is None:
         return None
     from calotype.imaging.image_io import read_record
 
-    return read_record(job.from_picture)
+    return read_record(options.from_picture)
 
 
-def _requests(job: GenerateOptions, record: PictureRecord | None) -> list[GenerateRequest]:
-    """One request a prompt, each checked; a seed is chosen here if none was given."""
-    prompts = list(job.prompts)
-    if job.prompts_file:
-        prompts += read_prompts(job.prompts_file)
+def _requests(options: GenerateOptions, record: PictureRecord | None) -> list[GenerateRequest]:
+    """One validated request per prompt; without --seed a random seed is chosen here."""
+    prompts = list(options.prompts)
+    if options.prompts_file:
+        prompts += read_prompts(options.prompts_file)
     base = dict(record.request) if record else {}
     if not prompts and not record:
-        raise RequestError(
-            [Problem("prompt", "is missing; say what to show, or use --prompts-file or --from")]
-        )
-    knobs = dict(job.knobs)
+        raise RequestError([Problem("prompt", "is missing; give a text prompt, --prompts-file or --from")])
+    knobs = dict(options.knobs)
     if "loras" in knobs:
         knobs["loras"] = [parse_lora(text) for text in knobs["loras"]]
     if "micro" in knobs:
         knobs["micro"] = {key: parse_pair(key, text) for key, text in knobs["micro"].items()}
     if not record:
         knobs.setdefault("seed", secrets.randbelow(2**32))
-    for name, path in (("image", job.image), ("mask", job.mask)):
+    for name, path in (("image", options.image), ("mask", options.mask)):
         if path is not None:
             from calotype.engine.image_inputs import describe
 
@@ -128,7 +126,7 @@ def _requests(job: GenerateOptions, record: PictureRecord | None) -> list[Genera
 
 
 def read_prompts(file: Path) -> list[str]:
-    """One prompt a line; empty lines and those that start with # are none."""
+    """Read one prompt per line, skipping empty lines and lines that start with #."""
     if not file.is_file():
         raise NotFoundError(f"no prompts file {file}")
     try:
@@ -146,7 +144,7 @@ def _axes_of(record: PictureRecord | None) -> list[GridAxis]:
 
 def _check_grid(requests: list[GenerateRequest], axes: list[GridAxis]) -> None:
     if len(axes) > 2:
-        raise RequestError([Problem("--grid", f"was given {len(axes)} times; a sheet has two axes at most")])
+        raise RequestError([Problem("--grid", f"was given {len(axes)} times; a sheet has at most two axes")])
     for axis in axes:
         for value in axis.values:
             requests[0].with_changes(**{axis.knob: value})
@@ -156,31 +154,31 @@ def _check_trials(number: int, axes: list[GridAxis]) -> None:
     if number < 1:
         raise RequestError([Problem("--trials", f"{number} is not a number of trials; use 1 or more")])
     if axes:
-        raise RequestError(
-            [Problem("--trials", "time pictures, and a contact sheet is many; leave one of the two out")]
-        )
+        raise RequestError([Problem("--trials", "cannot time a contact sheet; omit --trials or --grid")])
 
 
-def _check_sheet(job: GenerateOptions, requests: list[GenerateRequest], axes: list[GridAxis]) -> None:
+def _check_sheet(options: GenerateOptions, requests: list[GenerateRequest], axes: list[GridAxis]) -> None:
     problems = []
-    if job.grid:
-        problems.append(Problem("--sheet", "a --grid is a sheet already; leave one of the two out"))
+    if options.grid:
+        problems.append(Problem("--sheet", "excludes --grid, which is a sheet already; omit one of the two"))
     elif axes:
-        problems.append(Problem("--sheet", f"{job.from_picture} is a sheet already; leave --sheet out"))
-    if job.trials:
         problems.append(
-            Problem("--sheet", "--trials makes the same pictures again; leave one of the two out")
+            Problem("--sheet", f"{options.from_picture} is a contact sheet already; omit --sheet")
         )
-    for number, what in ((len(requests), "prompts"), (requests[0].count, "pictures a prompt")):
+    if options.trials:
+        problems.append(
+            Problem("--sheet", "excludes --trials, which repeats the same images; omit one of the two")
+        )
+    for number, what in ((len(requests), "prompts"), (requests[0].count, "images per prompt")):
         if number > MAX_CELLS_A_SIDE:
-            rule = f"{number} {what}; a sheet has {MAX_CELLS_A_SIDE} at most each way"
+            rule = f"{number} {what}; a sheet has at most {MAX_CELLS_A_SIDE} rows and columns"
             problems.append(Problem("--sheet", rule, number))
     if problems:
         raise RequestError(problems)
 
 
 def check_out(folder: Path) -> None:
-    """Finding out after the work that pictures cannot be written would lose them."""
+    """Raise if images cannot be written to the folder; found after the work, this would lose them."""
     existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not existing.is_dir():
         raise RequestError([Problem("--out", f"{existing} is a file, not a folder; choose another name")])
@@ -188,69 +186,71 @@ def check_out(folder: Path) -> None:
         raise RequestError([Problem("--out", f"{existing} cannot be written to; choose another folder")])
     try:
         if not folder.exists():
-            # Some that may be written to still have no room for a folder, such as /proc.
+            # Some writable folders, such as /proc, still do not take a new folder.
             Path(tempfile.mkdtemp(dir=existing)).rmdir()
     except FileNotFoundError as error:
-        rule = f"in {existing} no folder can be made; choose another place"
+        rule = f"a folder cannot be created in {existing}; choose another path"
         raise RequestError([Problem("--out", rule)]) from error
 
 
-def _load(job: GenerateOptions, record: PictureRecord | None, bar: Bar) -> Engine:
-    init_cuda_driver_async(job.device)
+def _load(options: GenerateOptions, record: PictureRecord | None, bar: Bar) -> Engine:
+    init_cuda_driver_async(options.device)
     from calotype.engine.device import explain_out_of_memory
     from calotype.engine.load import load
 
-    same = record if record and job.model is None else None
-    name = job.model or (record.model.reference if record else "emoji")
+    same_model = record if record and options.model is None else None
+    name = options.model or (record.model.reference if record else "emoji")
     with explain_out_of_memory(name):
         engine = load(
             name,
-            device=job.device,
-            precision=job.precision or _recorded_precision(job, record),
-            preset=job.preset or (same.preset if same else None),
-            models_folder=job.models,
-            config=job.config,
-            prediction_type=job.prediction or (same.prediction if same else None),
+            device=options.device,
+            precision=options.precision or _recorded_precision(options, record),
+            preset=options.preset or (same_model.preset if same_model else None),
+            models_folder=options.models,
+            config=options.config,
+            prediction_type=options.prediction or (same_model.prediction if same_model else None),
             progress=bar,
         )
     identity = engine.model.identity
-    if identity.random and not job.as_json:
-        _say(f"note: {identity.reference} has random weights, so the pictures show nothing")
+    if identity.random and not options.as_json:
+        _print_note(f"note: {identity.reference} has random weights, so the images show noise")
     return engine
 
 
-def _say_what_changed(before: PictureRecord, now: PictureRecord) -> None:
-    """Weights that are not those the picture was made with make another one."""
+def _note_changed_weights(before: PictureRecord, now: PictureRecord) -> None:
+    """Warn about weights that differ from those of the recorded image, as the result differs too."""
     digests = [("a model", before.model.sha256, now.model.sha256)]
     digests += [(name, before.files.get(name, digest), digest) for name, digest in now.files.items()]
     for what, old, new in digests:
         if old != new:
-            _say(f"note: the picture was made by {what} with sha256 {old[:12]}…, this one is {new[:12]}…")
+            _print_note(
+                f"note: the image was generated with {what} of sha256 {old[:12]}…, this one has {new[:12]}…"
+            )
 
 
-def _recorded_precision(job: GenerateOptions, record: PictureRecord | None) -> str | None:
-    """That of the picture, if it was made on such a device: elsewhere another may be the usual one."""
+def _recorded_precision(options: GenerateOptions, record: PictureRecord | None) -> str | None:
+    """The recorded precision if the device is the same; other devices may have another default."""
     if record is None:
         return None
     from calotype.engine.device import choose_device, device_name
 
-    return record.precision if device_name(choose_device(job.device)) == record.device else None
+    return record.precision if device_name(choose_device(options.device)) == record.device else None
 
 
-def _say(text: str) -> None:
+def _print_note(text: str) -> None:
     print(text, file=sys.stderr)
 
 
 class _GenerateRun:
-    """Runs requests on one engine and puts the results where they belong."""
+    """Runs requests on one engine and writes the results."""
 
-    def __init__(self, engine: Engine, job: GenerateOptions, bar: Bar, cancel: CancelToken) -> None:
-        self._engine, self._job, self._bar, self._cancel = engine, job, bar, cancel
+    def __init__(self, engine: Engine, options: GenerateOptions, bar: Bar, cancel: CancelToken) -> None:
+        self._engine, self._options, self._bar, self._cancel = engine, options, bar, cancel
         self._for_sheet: list[tuple[Image.Image, PictureRecord]] = []
 
     def pictures(self, request: GenerateRequest) -> list[dict[str, Any]]:
-        """Batch by batch, so that what is done is on disk whatever happens later."""
-        written, at_once = [], self._job.batch_size or self._engine.most_at_once
+        """Generate batch by batch, so that finished images are on disk whatever happens later."""
+        written, at_once = [], self._options.batch_size or self._engine.most_at_once
         for start in range(0, request.count, at_once):
             count = min(at_once, request.count - start)
             part = request.with_changes(seed=request.seeds()[start], count=count)
@@ -262,17 +262,17 @@ class _GenerateRun:
             generated, seconds = self._generate(part, label)
             for image, record in zip(generated.images, generated.records, strict=True):
                 written.append(self._write(image, record, seconds / count))
-                if self._job.sheet:
+                if self._options.sheet:
                     self._for_sheet.append((image, record))
         return written
 
     def trials(self, request: GenerateRequest, number: int) -> list[dict[str, Any]]:
-        """The same request again and again, with the seconds of each; the first one's pictures are kept."""
+        """Repeat a request and record the seconds of each run; the images of the first are kept."""
         written, seconds_each = [], []
         for trial in range(number):
             generated, seconds = self._generate(request, f"trial {trial}")
             seconds_each.append(round(seconds, 4))
-            if not self._job.as_json:
+            if not self._options.as_json:
                 typer.echo(f"trial={trial}, time_taken={seconds:.4f}")
             if trial == 0:
                 share = seconds / len(generated.images)
@@ -281,7 +281,7 @@ class _GenerateRun:
         return [{**one, "trials": seconds_each} for one in written]
 
     def sheet_of_all(self, requests: list[GenerateRequest], seconds: float) -> dict[str, Any]:
-        """Everything `pictures` has made on one sheet: a row for each prompt, a column for each seed."""
+        """One contact sheet of all images: a row per prompt, a column per seed."""
         first, seeds = requests[0], requests[0].seeds()
         axes = [
             GridAxis(knob="seed", values=list(seeds)),
@@ -294,8 +294,8 @@ class _GenerateRun:
         return self._write_sheet(cells, axes, first.with_changes(count=1), record, seconds)
 
     def sheet(self, request: GenerateRequest, axes: list[GridAxis]) -> dict[str, Any]:
-        """A contact sheet: the first picture of the request for every combination of the knobs."""
-        one = request.with_changes(count=1)
+        """A contact sheet with the first image of the request for every combination of the settings."""
+        base = request.with_changes(count=1)
         across, down = axes[0], axes[1] if len(axes) > 1 else None
         cells, record, started = [], None, time.perf_counter()
         for row_value in down.values if down else [None]:
@@ -303,28 +303,28 @@ class _GenerateRun:
             for value in across.values:
                 changes = {across.knob: value, **({down.knob: row_value} if down else {})}
                 label = " ".join(f"{knob}={chosen}" for knob, chosen in changes.items())
-                generated, _ = self._generate(one.with_changes(**changes), label)
+                generated, _ = self._generate(base.with_changes(**changes), label)
                 row.append(generated.images[0])
                 record = record or generated.records[0]
             cells.append(row)
         assert record is not None
-        return self._write_sheet(cells, axes, one, record, time.perf_counter() - started)
+        return self._write_sheet(cells, axes, base, record, time.perf_counter() - started)
 
     def _write_sheet(
         self,
         cells: Sequence[Sequence[Image.Image]],
         axes: list[GridAxis],
-        one: GenerateRequest,
+        request: GenerateRequest,
         record: PictureRecord,
         seconds: float,
     ) -> dict[str, Any]:
-        """`one` is what all cells share, `record` that of any of them."""
+        """Write a sheet; all cells share `request`, and `record` is that of any cell."""
         from calotype.imaging.contact_sheet import Axis, contact_sheet
 
-        one = one.settled(record.request)
+        request = request.settled(record.request)
         across, *down = [Axis(axis.knob, tuple(axis.values)) for axis in axes]
-        record = record.model_copy(update={"request": one.as_dict(), "grid": axes})
-        sheet = contact_sheet(cells, across, down[0] if down else None, _caption(one, axes, record))
+        record = record.model_copy(update={"request": request.as_dict(), "grid": axes})
+        sheet = contact_sheet(cells, across, down[0] if down else None, _caption(request, axes, record))
         return self._write(sheet, record, seconds)
 
     def _generate(self, request: GenerateRequest, label: str) -> tuple[Any, float]:
@@ -341,7 +341,7 @@ class _GenerateRun:
 
         started = time.perf_counter()
         generated = self._engine.generate(
-            request, batch_size=self._job.batch_size, on_step=on_step, cancel=self._cancel
+            request, batch_size=self._options.batch_size, on_step=on_step, cancel=self._cancel
         )
         return generated, time.perf_counter() - started
 
@@ -350,16 +350,18 @@ class _GenerateRun:
     ) -> dict[str, Any]:
         from calotype.imaging.image_io import can_encode, save_image
 
-        picture_format = self._job.picture_format
+        picture_format = self._options.picture_format
         if not can_encode(picture_format, image):
-            _say(f"note: {image.width}×{image.height} is more than {picture_format} holds; written as png")
+            _print_note(
+                f"note: {image.width}×{image.height} is more than {picture_format} allows; written as png"
+            )
             picture_format = "png"
         seed = record.request["seed"]
-        sheet = "sheet" if self._job.sheet else "grid"
+        sheet = "sheet" if self._options.sheet else "grid"
         kind = sheet if record.grid else f"seed{seed}"
-        path = free_name(self._job.out, record.request["prompt"], kind, picture_format)
+        path = free_name(self._options.out, record.request["prompt"], kind, picture_format)
         save_image(image, path, record)
-        if announce and not self._job.as_json:
+        if announce and not self._options.as_json:
             prefix = "contact sheet: " if record.grid else ""
             typer.echo(f"{prefix}{path}  ({image.width}×{image.height}, seed {seed}, {seconds:.2f} s)")
         return {"file": path, "seed": seed, "seconds": round(seconds, 4), "record": record}

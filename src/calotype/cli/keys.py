@@ -1,25 +1,33 @@
-"""`calotype keys`: who may ask a deployment."""
+"""`calotype keys`: create, list and revoke the API keys of a deployment."""
 
 from typing import Annotated
 
 import typer
 
 from calotype.cli.common_options import AsJson
+from calotype.cli.examples import examples
 
-app = typer.Typer(no_args_is_help=True, help="API keys of a deployment.")
+app = typer.Typer(no_args_is_help=True, help="Manage the API keys of a deployment.")
 
-Deployment = Annotated[str, typer.Option(help="The deployment's name.")]
+Deployment = Annotated[str, typer.Option(help="Name of the deployment.")]
 _DEFAULT = "calotype"
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "calotype keys create alice",
+        "calotype keys create ci --deployment prod --max-queued 20 --pictures-per-minute 60",
+    )
+)
 def create(
-    name: Annotated[str, typer.Argument(help="Who it is for.")],
+    name: Annotated[str, typer.Argument(help="Name of the key, for example its user.")],
     deployment: Deployment = _DEFAULT,
-    max_queued: Annotated[int | None, typer.Option(help="Jobs that may wait at a time.")] = None,
-    pictures_per_minute: Annotated[int | None, typer.Option(help="As many at once, too.")] = None,
+    max_queued: Annotated[int | None, typer.Option(help="Maximum number of queued jobs.")] = None,
+    pictures_per_minute: Annotated[
+        int | None, typer.Option(help="Rate limit in images per minute, and the largest burst.")
+    ] = None,
 ) -> None:
-    """Make a key and show it, this once. Without any key, only this machine may ask."""
+    """Create an API key and print it once. Without any key, only this machine has access."""
     from calotype.serve.api_keys import ApiKeys
     from calotype.serve.lifecycle.registry import deployment_dir
 
@@ -27,42 +35,44 @@ def create(
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     key = ApiKeys(folder).create(name, max_queued=max_queued, pictures_per_minute=pictures_per_minute)
     typer.echo(key)
-    typer.echo(f"kept as a hash in {folder}; nobody can show it again", err=True)
+    typer.echo(f"stored as a hash in {folder}; it cannot be shown again", err=True)
     if not (folder / "plan.json").is_file():
-        typer.echo(f"there is no deployment {deployment!r} yet; it lets {name} in once it starts", err=True)
+        typer.echo(f"there is no deployment {deployment!r} yet; the key is valid once it starts", err=True)
 
 
-@app.command("list")
+@app.command("list", epilog=examples("calotype keys list --deployment prod"))
 def list_keys(deployment: Deployment = _DEFAULT, as_json: AsJson = False) -> None:
-    """List keys that let somebody in."""
+    """List the valid keys."""
     from rich.table import Table
 
     from calotype.cli.output import console, print_json
     from calotype.serve.api_keys import ApiKeys
     from calotype.serve.lifecycle.registry import deployment_dir
 
-    kept = ApiKeys(deployment_dir(deployment).folder)
-    keys = kept.all()
+    store = ApiKeys(deployment_dir(deployment).folder)
+    keys = store.all()
     if as_json:
         print_json([key.model_dump(mode="json", exclude={"salt", "hash"}) for key in keys])
         return
-    table = Table("name", "jobs waiting at most", "pictures a minute")
+    table = Table("name", "max queued jobs", "images per minute")
     for key in keys:
         table.add_row(key.name, str(key.max_queued or "—"), str(key.pictures_per_minute or "—"))
-    nobody = "all keys are revoked; nobody may ask" if kept.exist() else "no keys; only this machine may ask"
-    console().print(table if keys else kept.problem() or nobody)
+    no_keys = "all keys are revoked; all access is denied"
+    if not store.exist():
+        no_keys = "no keys; only this machine has access"
+    console().print(table if keys else store.problem() or no_keys)
 
 
-@app.command()
+@app.command(epilog=examples("calotype keys revoke alice --deployment prod"))
 def revoke(
-    name: Annotated[str, typer.Argument(help="Whose key.")], deployment: Deployment = _DEFAULT
+    name: Annotated[str, typer.Argument(help="Name of the key.")], deployment: Deployment = _DEFAULT
 ) -> None:
-    """Let nobody in by a key any more."""
+    """Revoke a key."""
     from calotype.serve.api_keys import ApiKeys
     from calotype.serve.lifecycle.registry import deployment_dir
 
     keys = ApiKeys(deployment_dir(deployment).folder)
     keys.revoke(name)
-    typer.echo(f"{name} is let in no more")
+    typer.echo(f"{name} is revoked")
     if not keys.all():
-        typer.echo("that was the last key: nobody is let in until you make another", err=True)
+        typer.echo("that was the last key: all access is denied until you create another", err=True)

@@ -1,4 +1,4 @@
-"""`calotype launch`: run commands in this machine's background, on Slurm, on Kubernetes and on Ray."""
+"""`calotype launch`: run commands on Slurm, Kubernetes or Ray, or in the background of this machine."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -7,6 +7,7 @@ import typer
 
 from calotype.cli import launch_serving
 from calotype.cli.common_options import AsJson
+from calotype.cli.examples import examples
 from calotype.cli.launch_options import File, GpusPerNode, LaunchOptions, Nodes, submit_launch
 
 if TYPE_CHECKING:
@@ -15,41 +16,57 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Run commands elsewhere: on Slurm, Kubernetes, Ray, or in this machine's background.",
+    help="Run commands as jobs: on Slurm, Kubernetes or Ray, or in the background of this machine.",
 )
 
 Where = Annotated[
-    str, typer.Option("--on", "--launch", metavar="BACK END", help="local, slurm, kubernetes or ray.")
+    str,
+    typer.Option("--on", "--launch", metavar="BACK END", help="Back end: local, slurm, kubernetes or ray."),
 ]
 Sets = Annotated[
     list[str] | None,
-    typer.Option("--set", "-s", metavar="KEY=VALUE", help="For instance slurm.partition=gpu time_limit=12h."),
+    typer.Option(
+        "--set",
+        "-s",
+        metavar="KEY=VALUE",
+        help="Launch setting, for example slurm.partition=gpu or time_limit=12h; repeatable.",
+    ),
 ]
 Words = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="COMMAND...", help="What to run, without `calotype`: train sd2-base; options first."
+        metavar="COMMAND...",
+        help="Command to run, without `calotype`, after all launch options: train sd2-base.",
     ),
 ]
-Job = Annotated[str, typer.Argument(metavar="JOB", help="Its id, or its folder.")]
-app.command("render-serving")(launch_serving.command)
-# All that follows the first word is the command's, its options too.
+Job = Annotated[str, typer.Argument(metavar="JOB", help="Job id or job folder.")]
+app.command(
+    "render-serving",
+    epilog=examples(
+        "calotype launch render-serving sdxl --image registry.example/calotype-serve:1",
+        "calotype launch render-serving --file serving.yaml --set max_replicas=4 --out manifests",
+    ),
+)(launch_serving.command)
+# Everything from the first argument on belongs to the command, including its options.
 _TAKES_COMMAND = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
 def _spec(
-    context: typer.Context, words: list[str] | None, asked: LaunchOptions, *, ask_cluster: bool
+    context: typer.Context, words: list[str] | None, options: LaunchOptions, *, ask_cluster: bool
 ) -> "LaunchSpec":
-    """The launch of a command as it was typed, or as the file has it, that could run."""
+    """The validated launch of the typed command, or of the command in the launch file."""
     from calotype.cli.launch_validation import checked
     from calotype.launch.submit import settled
 
     name = "-".join(words[:2]) if words else "calotype"
-    spec = settled(asked.spec(name, words or ()))
-    return checked(context, spec, asked, ask_cluster=ask_cluster)
+    spec = settled(options.spec(name, words or ()))
+    return checked(context, spec, options, ask_cluster=ask_cluster)
 
 
-@app.command(context_settings=_TAKES_COMMAND)
+@app.command(
+    context_settings=_TAKES_COMMAND,
+    epilog=examples("calotype launch render --on slurm --nodes 2 train sd2-base"),
+)
 def render(
     context: typer.Context,
     where: Where,
@@ -59,15 +76,15 @@ def render(
     nodes: Nodes = None,
     gpus_per_node: GpusPerNode = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="A folder for the files; printed if not said.")
+        Path | None, typer.Option("--out", "-o", help="Output folder. Default: print to stdout.")
     ] = None,
 ) -> None:
-    """Print what would be handed in: a file that can be used without Calotype. Asks no cluster."""
+    """Print the job file of a command, usable without Calotype. Contacts no cluster."""
     from calotype.launch.registry import open_backend
 
     backend = open_backend(where)
-    asked = LaunchOptions(where, launch_file, sets or (), nodes, gpus_per_node)
-    rendered = backend.render(_spec(context, words, asked, ask_cluster=False))
+    options = LaunchOptions(where, launch_file, sets or (), nodes, gpus_per_node)
+    rendered = backend.render(_spec(context, words, options, ask_cluster=False))
     for name, text in rendered.files.items():
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
@@ -79,7 +96,13 @@ def render(
         typer.echo(note, err=True)
 
 
-@app.command(context_settings=_TAKES_COMMAND)
+@app.command(
+    context_settings=_TAKES_COMMAND,
+    epilog=examples(
+        "calotype launch submit --on slurm --nodes 2 --gpus-per-node 8 train sd2-base",
+        "calotype launch submit --on local bench ceiling",
+    ),
+)
 def submit(
     context: typer.Context,
     where: Where,
@@ -90,17 +113,17 @@ def submit(
     gpus_per_node: GpusPerNode = None,
     as_json: AsJson = False,
 ) -> None:
-    """Hand a command in: calotype launch submit --on slurm --nodes 2 train sd2-base.
+    """Submit a command as a job.
 
-    `calotype train RECIPE --launch slurm --nodes 2` does the same.
+    `calotype train RECIPE --launch slurm --nodes 2` is a short form for training.
     """
-    asked = LaunchOptions(where, launch_file, sets or (), nodes, gpus_per_node)
-    submit_launch(where, _spec(context, words, asked, ask_cluster=True), as_json)
+    options = LaunchOptions(where, launch_file, sets or (), nodes, gpus_per_node)
+    submit_launch(where, _spec(context, words, options, ask_cluster=True), as_json)
 
 
-@app.command()
+@app.command(epilog=examples("calotype launch status train-sd2-base-1a2b"))
 def status(job: Job, as_json: AsJson = False) -> None:
-    """Say how a job stands: pending, running, completed, failed, cancelled, timed_out or lost."""
+    """Show the state of a job: pending, running, completed, failed, cancelled, timed_out or lost."""
     from calotype.cli.output import console, print_json
 
     record, backend = _opened(job)
@@ -111,25 +134,28 @@ def status(job: Job, as_json: AsJson = False) -> None:
         )
         return
     out = console()
-    out.print(f"{record.id}: {_said(found)}", soft_wrap=True)
+    out.print(f"{record.id}: {_describe(found)}", soft_wrap=True)
     for task in found.tasks:
         why = f" ({task.reason})" if task.reason else ""
         out.print(f"  task {task.task}: {task.state.value}{why}", soft_wrap=True)
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "calotype launch logs train-sd2-base-1a2b --follow",
+        "calotype launch logs train-sd2-base-1a2b --rank 0 -n 100",
+    )
+)
 def logs(
     job: Job,
-    rank: Annotated[int | None, typer.Option(min=0, help="One process alone.")] = None,
-    task: Annotated[int | None, typer.Option(min=0, help="One task of an array alone.")] = None,
-    lines: Annotated[
-        int | None, typer.Option("--lines", "-n", min=0, help="Only so many of the last.")
-    ] = None,
+    rank: Annotated[int | None, typer.Option(min=0, help="Only the process of this rank.")] = None,
+    task: Annotated[int | None, typer.Option(min=0, help="Only this task of a job array.")] = None,
+    lines: Annotated[int | None, typer.Option("--lines", "-n", min=0, help="Only the last N lines.")] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with new lines until the job is over.")
+        bool, typer.Option("--follow", "-f", help="Keep printing new lines until the job ends.")
     ] = False,
 ) -> None:
-    """Show what a job's processes printed, each line with its rank."""
+    """Show the output of the processes of a job, each line with its rank."""
     from calotype.launch.backend import LogsWanted
 
     record, backend = _opened(job)
@@ -137,21 +163,21 @@ def logs(
         typer.echo(line)
 
 
-@app.command()
+@app.command(epilog=examples("calotype launch cancel train-sd2-base-1a2b"))
 def cancel(job: Job) -> None:
-    """End a job; a training saves first."""
+    """Cancel a job; training saves a checkpoint first."""
     record, backend = _opened(job)
     found = _status(backend, record)
     if found.state.is_over:
-        typer.echo(f"{record.id} is over already: {_said(found)}")
+        typer.echo(f"{record.id} has already ended: {_describe(found)}")
         return
     backend.cancel(record)
-    typer.echo(f"{record.id} is told to end; calotype launch status {record.id} says when it has")
+    typer.echo(f"{record.id} is being cancelled; check with calotype launch status {record.id}")
 
 
-@app.command("list")
+@app.command("list", epilog=examples("calotype launch list"))
 def list_jobs(as_json: AsJson = False) -> None:
-    """List jobs, the newest first, with the state they were last seen in or are in now."""
+    """List jobs and their states, newest first."""
     from rich.table import Table
 
     from calotype.cli.output import console, print_json
@@ -164,22 +190,26 @@ def list_jobs(as_json: AsJson = False) -> None:
         try:
             state = _status(open_backend(record.backend), record).state.value
         except CalotypeError as error:
-            # One cluster that does not answer hides no other's jobs.
+            # An unreachable cluster must not hide the jobs of others.
             state = f"unknown: {error}"
         rows.append((record, state))
     if as_json:
         print_json([{"id": record.id, "state": state, "folder": record.folder} for record, state in rows])
         return
-    table = Table("job", "state", "back end", "handed in", "command")
+    table = Table("job", "state", "back end", "submitted", "command")
     for record, state in rows:
         words = " ".join(["calotype", *record.spec.words()])
         table.add_row(record.id, state, f"{record.backend} {record.handle}", record.submitted_at, words)
-    console().print(table if rows else "no jobs; hand one in with `calotype train RECIPE --launch slurm`")
+    console().print(table if rows else "no jobs; submit one with `calotype train RECIPE --launch slurm`")
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "calotype launch collect bench-inference-1a2b", "calotype launch collect bench-inference-1a2b --json"
+    )
+)
 def collect(job: Job, as_json: AsJson = False) -> None:
-    """Show what a job measured: the row of a benchmark, or the points of a sweep's array so far."""
+    """Show the benchmark results of a job: the row of a training, or the points of a sweep so far."""
     from calotype.cli.launch_results import show_results
 
     record, _ = _opened(job)
@@ -200,11 +230,11 @@ def _status(backend: "Backend", record: "JobRecord") -> "JobStatus":
     return status_of(backend, record)
 
 
-def _said(status: "JobStatus") -> str:
+def _describe(status: "JobStatus") -> str:
     words = [status.state.value]
     words += [f"({status.reason})"] if status.reason else []
     words += [f"with code {status.exit_code}"] if status.exit_code else []
     words += [f"on {', '.join(status.nodes)}"] if status.nodes else []
     times = "once" if status.restarts == 1 else f"{status.restarts} times"
-    words += [f"after being queued again {times}"] if status.restarts else []
+    words += [f"after being requeued {times}"] if status.restarts else []
     return " ".join(words)

@@ -1,6 +1,6 @@
-"""Options that send a command elsewhere instead of running it here, and what they do.
+"""Options that submit a command as a job instead of running it here.
 
-`calotype train` and `calotype bench` share them with `calotype launch`.
+`calotype train`, `calotype bench` and `calotype launch` share them.
 """
 
 import re
@@ -20,20 +20,22 @@ Where = Annotated[
     typer.Option(
         "--launch",
         metavar="BACK END",
-        help="Run it there instead: local, slurm, kubernetes, ray (docs/launching.md).",
+        help="Submit as a job: local, slurm, kubernetes or ray (see docs/launching.md).",
     ),
 ]
 File = Annotated[
-    Path | None, typer.Option("--launch-file", help="With --launch: a YAML file of its settings.")
+    Path | None, typer.Option("--launch-file", help="With --launch: YAML file with launch settings.")
 ]
 Sets = Annotated[
     list[str] | None,
     typer.Option(
-        "--launch-set", metavar="KEY=VALUE", help="With --launch: for instance slurm.partition=gpu."
+        "--launch-set",
+        metavar="KEY=VALUE",
+        help="With --launch: launch setting, for example slurm.partition=gpu; repeatable.",
     ),
 ]
-Nodes = Annotated[int | None, typer.Option(help="With --launch: how many machines.")]
-GpusPerNode = Annotated[int | None, typer.Option(help="With --launch: GPUs of each.")]
+Nodes = Annotated[int | None, typer.Option(help="With --launch: number of nodes.")]
+GpusPerNode = Annotated[int | None, typer.Option(help="With --launch: GPUs per node.")]
 
 OF_A_LAUNCH = {
     "launch": "--launch",
@@ -42,14 +44,14 @@ OF_A_LAUNCH = {
     "nodes": "--nodes",
     "gpus_per_node": "--gpus-per-node",
 }
-"""What is said of a launch: parameters and their options."""
-_OURS = (*OF_A_LAUNCH, "as_json")
-"""What is said of the launch and its answer, and so is no part of what is launched."""
+"""Parameters that configure a launch, with their options."""
+_NOT_FORWARDED = (*OF_A_LAUNCH, "as_json")
+"""Parameters of the launch itself and of its output; the launched command does not get them."""
 
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """What was said of a launch on the command line."""
+    """The launch options of one command line."""
 
     where: str | None
     file: Path | None = None
@@ -58,7 +60,7 @@ class LaunchOptions:
     gpus_per_node: int | None = None
 
     def elsewhere(self) -> bool:
-        """Whether to launch; refuses settings of a launch without one."""
+        """Whether to launch; raises for launch settings without --launch."""
         from calotype.core.errors import Problem, RequestError
 
         if self.where is not None:
@@ -69,37 +71,37 @@ class LaunchOptions:
             "--nodes": self.nodes,
             "--gpus-per-node": self.gpus_per_node,
         }
-        lonely = [name for name, value in given.items() if value is not None]
-        if lonely:
-            rule = "says something about a launch; add --launch local, slurm, kubernetes or ray"
-            raise RequestError([Problem(lonely[0], rule)])
+        unused = [name for name, value in given.items() if value is not None]
+        if unused:
+            rule = "is a launch setting; add --launch local, slurm, kubernetes or ray"
+            raise RequestError([Problem(unused[0], rule)])
         return False
 
     def spec(self, name: str, command: Sequence[str], **more: Any) -> "LaunchSpec":
-        """The launch of a command, or of the one in the file; `name` if nobody says another."""
+        """The launch of `command`, or of the command in the file; `name` is the default job name."""
         from calotype.launch.load_spec import read_spec
 
         given = {"nodes": self.nodes, "gpus_per_node": self.gpus_per_node, "command": tuple(command) or None}
-        said = {key: value for key, value in {**given, **more}.items() if value is not None}
-        return read_spec(self.file, said, self.sets, usual={"name": job_name(name)})
+        values = {key: value for key, value in {**given, **more}.items() if value is not None}
+        return read_spec(self.file, values, self.sets, usual={"name": job_name(name)})
 
     def with_gpus(self, spec: "LaunchSpec", most: int | None = None) -> "LaunchSpec":
-        """As many GPUs as a node there has, but no more than `most`, where nobody said how many."""
+        """Set the GPUs per node to those a node has, at most `most`, unless the spec sets them."""
         from calotype.launch.backend import KnowsItsNodes
         from calotype.launch.registry import open_backend
 
         backend = open_backend(self.where or "")
         if "gpus_per_node" in spec.model_fields_set or not isinstance(backend, KnowsItsNodes):
             return spec
-        there = backend.gpus_of_a_node(spec)
-        number = there if most is None else min(there, most)
-        why = f"a node of {self.where} has {there}; --gpus-per-node says otherwise"
+        available = backend.gpus_of_a_node(spec)
+        number = available if most is None else min(available, most)
+        why = f"a node of {self.where} has {available}; override with --gpus-per-node"
         typer.echo(f"{number} GPUs on each node: {why}", err=True)
         return spec.changed(gpus_per_node=number)
 
 
 def job_name(text: str) -> str:
-    """Something like `text` that may be a job's name."""
+    """A valid job name similar to `text`."""
     from calotype.spec.launch_sections import MAX_JOB_NAME_LENGTH
 
     stem = Path(text).stem if text.endswith((".yaml", ".yml")) else text
@@ -108,13 +110,18 @@ def job_name(text: str) -> str:
 
 
 def typed(context: typer.Context, leave_out: Sequence[str] = ()) -> tuple[list[str], list[str]]:
-    """The arguments and options of the command that is running, as they were given; none of a launch."""
+    """The given arguments and options of the running command, without launch options."""
     arguments: list[str] = []
     options: list[str] = []
     for parameter in context.command.params:
         name, value = str(parameter.name), context.params.get(str(parameter.name))
         source = context.get_parameter_source(name)
-        if name in (*_OURS, *leave_out) or source is None or source.name != "COMMANDLINE" or value is None:
+        if (
+            name in (*_NOT_FORWARDED, *leave_out)
+            or source is None
+            or source.name != "COMMANDLINE"
+            or value is None
+        ):
             continue
         values = [str(each) for each in value] if isinstance(value, list | tuple) else [str(value)]
         if parameter.param_type_name == "argument":
@@ -126,7 +133,7 @@ def typed(context: typer.Context, leave_out: Sequence[str] = ()) -> tuple[list[s
 
 
 def submit_launch(where: str, spec: "LaunchSpec", as_json: bool) -> None:
-    """Submit, and say how to go on."""
+    """Submit a job and print the commands that follow it."""
     from calotype.cli.output import print_json
     from calotype.launch.registry import open_backend
     from calotype.launch.submit import submit
@@ -138,5 +145,5 @@ def submit_launch(where: str, spec: "LaunchSpec", as_json: bool) -> None:
     if as_json:
         print_json(record)
         return
-    typer.echo(f"{record.id} is handed in as {where} {record.handle}; everything is in {record.folder}")
+    typer.echo(f"{record.id} is submitted as {where} {record.handle}; its files are in {record.folder}")
     typer.echo(f"calotype launch status {record.id} · logs {record.id} --follow · cancel {record.id}")

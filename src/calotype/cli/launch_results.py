@@ -1,4 +1,4 @@
-"""What launched jobs measured: the row of a benchmark, the points of a sweep. Measures nothing."""
+"""Results of launched benchmarks: the row of a training benchmark, or the points of a sweep."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ _OUT = "--out="
 
 
 def show_results(record: "JobRecord", as_json: bool) -> None:
-    """Print what a job's folder, or the folder it was told to use, holds."""
+    """Print the results in the folder of a job, or in the folder of its --out option."""
     from calotype.bench.records.store import read_all
     from calotype.bench.sweep.table import lines_of
     from calotype.cli.bench_sweep import print_lines
@@ -24,12 +24,12 @@ def show_results(record: "JobRecord", as_json: bool) -> None:
     row = Path(record.folder) / RECORD
     rows = [_read(row)] if row.exists() else []
     words = record.spec.words()
-    told = [
+    out_folders = [
         Path(record.spec.directory or ".", word.removeprefix(_OUT)) for word in words if word.startswith(_OUT)
     ]
-    points = read_all(folder for folder in told if folder.exists()).measurements
+    points = read_all(folder for folder in out_folders if folder.exists()).measurements
     if not rows and not points:
-        raise NotFoundError(f"{record.id} has measured nothing yet; calotype launch status {record.id}")
+        raise NotFoundError(f"{record.id} has no results yet; check with calotype launch status {record.id}")
     if as_json:
         print_json({"rows": rows, "points": points})
         return
@@ -49,4 +49,4 @@ def _read(file: Path) -> "BenchmarkRecord":
         return BenchmarkRecord.model_validate_json(file.read_bytes())
     except ValidationError as error:
         why = error.errors(include_url=False)[0]["msg"]
-        raise CalotypeError(f"{file} is no record of a benchmark: {why}; hand the job in again") from None
+        raise CalotypeError(f"{file} is not a benchmark record: {why}; submit the job again") from None

@@ -1,4 +1,4 @@
-"""`calotype launch render-serving`: a server as a file for Kubernetes."""
+"""`calotype launch render-serving`: Kubernetes manifests of a server."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,21 +9,29 @@ import typer
 def command(
     models: Annotated[
         list[str] | None,
-        typer.Argument(metavar="MODEL...", help="As `calotype serve` takes them. Default: emoji."),
+        typer.Argument(metavar="MODEL...", help="Models to serve, as for `calotype serve`. Default: emoji."),
     ] = None,
     image: Annotated[
-        str | None, typer.Option(help="Of containers/serve.Dockerfile, as the cluster pulls it.")
+        str | None,
+        typer.Option(help="Container image of the server (built from containers/serve.Dockerfile)."),
     ] = None,
-    file: Annotated[Path | None, typer.Option("--file", help="A YAML file of its settings.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", help="YAML file with settings of the server.")
+    ] = None,
     sets: Annotated[
         list[str] | None,
-        typer.Option("--set", "-s", metavar="KEY=VALUE", help="For instance max_replicas=4 gpus=2."),
+        typer.Option(
+            "--set",
+            "-s",
+            metavar="KEY=VALUE",
+            help="Setting of the server, for example max_replicas=4 or gpus=2; repeatable.",
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="A folder for the file; printed if not said.")
+        Path | None, typer.Option("--out", "-o", help="Output folder. Default: print to stdout.")
     ] = None,
 ) -> None:
-    """Print a server as a file for kubectl: pods, service, autoscaler. Asks no cluster."""
+    """Print the Kubernetes manifests of a server: pods, service, autoscaler. Contacts no cluster."""
     from calotype.core.errors import NotFoundError
     from calotype.launch.kubernetes.serving import render_serving
     from calotype.spec.overrides import merge, parse_overrides, parse_yaml

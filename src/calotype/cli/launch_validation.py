@@ -1,7 +1,4 @@
-"""The command of a launch, before anybody waits for it: whether it can run, and on how many processes.
-
-Runs and submits nothing.
-"""
+"""Validate the command of a launch before submission, and adapt its recipe to the launch."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,20 +12,20 @@ if TYPE_CHECKING:
     from calotype.spec.launch import LaunchSpec
 
 _TRAINS = ("run", "precompute")
-"""Verbs of `calotype train` whose processes share the work."""
+"""Commands of `calotype train` that run on several processes."""
 
 
 def checked(
-    context: typer.Context, spec: "LaunchSpec", asked: LaunchOptions, *, ask_cluster: bool
+    context: typer.Context, spec: "LaunchSpec", options: LaunchOptions, *, ask_cluster: bool
 ) -> "LaunchSpec":
-    """The launch with a recipe that knows of it, where it trains; raises for a command that could not run.
+    """Return the launch with overrides that fit its recipe to it; raise for a command that could not run.
 
-    `context` is of any command of ours.
+    `context` may be of any command of the app.
     """
     from calotype.cli.train_launch import Training, fitted, warn_of_no_gpus
     from calotype.spec.launch import TASK
 
-    # As the first task of an array has them.
+    # As the first task of a job array gets them.
     words = [word.replace(TASK, "0") for word in spec.words()]
     _check_names(context, words)
     if words[0] != "train":
@@ -37,31 +34,31 @@ def checked(
     if verb not in _TRAINS:
         _check_other(verb, params)
         if verb == "table" and params["device"] != "cpu":
-            warn_of_no_gpus(spec, asked.where)
+            warn_of_no_gpus(spec, options.where)
         return spec
-    spec, told = fitted(spec, Training.of(params), asked, ask_cluster=ask_cluster)
-    return spec.changed(command=(*spec.command, *told))
+    spec, overrides = fitted(spec, Training.of(params), options, ask_cluster=ask_cluster)
+    return spec.changed(command=(*spec.command, *overrides))
 
 
 def _check_names(context: typer.Context, words: list[str]) -> None:
-    """Refuse what is no command of ours, or no verb of one; what follows `train` may be a recipe."""
+    """Raise for unknown commands; the word after `train` may be a recipe."""
     from calotype.core.errors import Problem, RequestError, did_you_mean
 
-    command, said = context.find_root().command, "calotype"
+    command, path = context.find_root().command, "calotype"
     for word in words:
-        if not isinstance(command, TyperGroup) or said == "calotype train":
+        if not isinstance(command, TyperGroup) or path == "calotype train":
             return
         if word not in command.commands:
-            rule = f"{said} has no command {word!r}; {did_you_mean(word, command.commands)}"
+            rule = f"{path} has no command {word!r}; {did_you_mean(word, command.commands)}"
             raise RequestError([Problem("command", rule, word)])
-        command, said = command.commands[word], f"{said} {word}"
+        command, path = command.commands[word], f"{path} {word}"
     if isinstance(command, TyperGroup):
-        rule = f"{said} alone runs nothing; say what of it: {', '.join(sorted(command.commands))}"
-        raise RequestError([Problem("command", rule, said)])
+        rule = f"{path} needs a command: {', '.join(sorted(command.commands))}"
+        raise RequestError([Problem("command", rule, path)])
 
 
 def _parsed(context: typer.Context, words: list[str]) -> tuple[str, Mapping[str, Any]]:
-    """The verb of a `calotype train` and what it was given; what it would refuse is refused in its words."""
+    """The subcommand of `calotype train` and its parsed parameters; raises the errors that it would raise."""
     from calotype.core.errors import Problem, RequestError
 
     if words[0].startswith("-"):
@@ -75,7 +72,7 @@ def _parsed(context: typer.Context, words: list[str]) -> tuple[str, Mapping[str,
     params = train.commands[verb].make_context(f"train {verb}", rest, parent=root).params
     misplaced = [option for name, option in OF_A_LAUNCH.items() if params.get(name)]
     if misplaced:
-        rule = f"says something about the launch; write it before 'train {words[0]}'"
+        rule = f"is a launch option; write it before 'train {words[0]}'"
         raise RequestError([Problem(misplaced[0], rule)])
     return verb, params
 

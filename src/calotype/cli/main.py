@@ -1,7 +1,4 @@
-"""The command line's root: gathers the verbs, turns errors into messages and exit codes.
-
-Knows no verb's insides.
-"""
+"""The root of the command line: registers the commands and turns errors into messages and exit codes."""
 
 import errno
 import os
@@ -32,35 +29,43 @@ from calotype.cli import (
 )
 from calotype.cli import workflow as run_workflow
 from calotype.cli.doctor.command import command as doctor
+from calotype.cli.examples import examples
 from calotype.cli.value_checks import check_values_of
 from calotype.core.errors import DISK_FULL_CODES, CalotypeError, ExitCode, RequestError
 from calotype.core.extras import missing_extra
 from calotype.version import VERSION
 
 _EXIT_CODES = (
-    "Exit codes: 0 done · 1 a bug in calotype · 2 bad request or usage · 3 bad or unsafe model file · "
+    "Exit codes: 0 success · 1 bug in calotype · 2 bad request or usage · 3 bad or unsafe model file · "
     "4 not found · 5 does not fit in memory · 6 needs the network · 7 the GPU or its driver refused · "
-    "8 other processes of the run were lost · 9 the disk is full · 130 cancelled · "
-    "141 nobody read its output to the end."
+    "8 other processes of the run were lost · 9 disk full · 130 cancelled · "
+    "141 output closed by its reader."
 )
 
-_LOCKED = (errno.EROFS, errno.EACCES, errno.EPERM)
-_OF_THE_DISK = (*DISK_FULL_CODES, *_LOCKED, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG)
-"""What a file system says no with, and no code of ours can help."""
+_READ_ONLY_CODES = (errno.EROFS, errno.EACCES, errno.EPERM)
+_DISK_CODES = (
+    *DISK_FULL_CODES,
+    *_READ_ONLY_CODES,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.ENAMETOOLONG,
+)
+"""Errors of the file system that the user has to fix."""
 
 
 class _Root(TyperGroup):
-    """Checks all values, and tells of those that an option does not take as of any other bad request."""
+    """Checks the values of all parameters and reports invalid ones like any other bad request."""
 
     def invoke(self, ctx: Any) -> object:
         check_values_of(self)
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            raise _explained(error) from error
+            raise _as_request_error(error) from error
 
 
-def _explained(error: typer.BadParameter) -> Exception:
+def _as_request_error(error: typer.BadParameter) -> Exception:
     from pydantic import ValidationError
 
     from calotype.spec.validation_errors import problem_of_one
@@ -73,24 +78,72 @@ def _explained(error: typer.BadParameter) -> Exception:
 app = typer.Typer(
     name="calotype",
     cls=_Root,
-    help="Stable Diffusion on data-centre GPUs: generate, serve, train, measure, slice, scale.",
+    help="Stable Diffusion on data-center GPUs: generate images, serve, train and benchmark models.",
     epilog=_EXIT_CODES,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-app.command("generate")(generate.command)
-app.command("run")(run_workflow.command)
-app.command("compare")(compare.command)
-app.command("doctor")(doctor)
-app.command("report")(report.command)
-app.command("serve")(serve.serve)
-app.command("deploy")(serve.deploy)
-app.command("query")(query.command)
-app.command("deployments")(deployments.deployments)
-app.command("logs")(deployments.logs)
-app.command("undeploy")(deployments.undeploy)
-app.command("update")(update.update)
+app.command(
+    "generate",
+    epilog=examples(
+        'calotype generate "a red apple"',
+        'calotype generate "a castle" -m sd15 --steps 30 -n 4 --out castles',
+        "calotype generate --from castles/a-castle-seed7.png --cfg 5",
+    ),
+)(generate.command)
+app.command(
+    "run",
+    epilog=examples("calotype run workflow.json", "calotype run workflow.json --set 3.seed=5 --out results"),
+)(run_workflow.command)
+app.command(
+    "compare",
+    epilog=examples(
+        'calotype compare --presets fast,int8 --out runs/compare "a red apple"',
+        "calotype compare --presets fast,fp8:bf16 -m sdxl --prompts-file prompts.txt -o runs/sdxl",
+    ),
+)(compare.command)
+app.command("doctor", epilog=examples("calotype doctor", "calotype doctor --json"))(doctor)
+app.command(
+    "report",
+    epilog=examples(
+        "calotype report runs/sweep --out report",
+        'calotype report runs/a runs/b.jsonl --out report --title "H200, May"',
+    ),
+)(report.command)
+app.command(
+    "serve",
+    epilog=examples("calotype serve", "calotype serve sd15 sdxl --device cuda:0 --device cuda:1 --port 8080"),
+)(serve.serve)
+app.command(
+    "deploy",
+    epilog=examples(
+        "calotype deploy sdxl --name prod --device all",
+        "calotype deploy sdxl --name prod --engine ray --replicas 4",
+    ),
+)(serve.deploy)
+app.command(
+    "query",
+    epilog=examples(
+        'calotype query calotype "a red apple"',
+        'calotype query gpu1:50051 "a castle" -m sdxl -n 4 --seed 7 --out castles',
+    ),
+)(query.command)
+app.command("deployments", epilog=examples("calotype deployments", "calotype deployments --json"))(
+    deployments.deployments
+)
+app.command("logs", epilog=examples("calotype logs calotype", "calotype logs prod -n 200 --follow"))(
+    deployments.logs
+)
+app.command("undeploy", epilog=examples("calotype undeploy prod", "calotype undeploy prod --now --purge"))(
+    deployments.undeploy
+)
+app.command(
+    "update",
+    epilog=examples(
+        "calotype update prod", "calotype update prod sdxl --preset max-throughput --max-replicas 8"
+    ),
+)(update.update)
 app.add_typer(keys.app, name="keys")
 app.add_typer(models.app, name="models")
 app.add_typer(train.app, name="train")
@@ -102,8 +155,8 @@ app.add_typer(mig.app, name="mig")
 app.add_typer(launch.app, name="launch")
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"calotype {VERSION}")
         raise typer.Exit
 
@@ -112,7 +165,7 @@ def _show_version(asked: bool) -> None:
 def _root(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and stop."),
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
     del version
@@ -121,63 +174,63 @@ def _root(
 def run(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code.
 
-    All but a CalotypeError, and a disk that refuses, is a bug and shows its trace.
+    Any error but a CalotypeError, a disk error or a missing extra is a bug and shows its traceback.
     """
     try:
-        _print_whatever_comes()
+        _replace_unencodable()
         app(arguments)
     except SystemExit as stop:
-        return _ended(stop)
+        return _exit_code_of(stop)
     except CalotypeError as error:
-        _say(f"error: {error}")
+        _print_error(f"error: {error}")
         return int(error.exit_code)
     except OSError as error:
-        if error.errno not in _OF_THE_DISK:
+        if error.errno not in _DISK_CODES:
             raise
-        _say(f"error: {_told(error)}")
+        _print_error(f"error: {_disk_message(error)}")
         return int(ExitCode.DISK_FULL if error.errno in DISK_FULL_CODES else ExitCode.BAD_REQUEST)
     except ModuleNotFoundError as error:
         missing = missing_extra(error)
         if missing is None:
             raise
-        _say(f"error: {missing}")
+        _print_error(f"error: {missing}")
         return int(missing.exit_code)
     except KeyboardInterrupt:
-        _say("cancelled")
+        _print_error("cancelled")
         return int(ExitCode.CANCELLED)
     return int(ExitCode.OK)
 
 
-def _print_whatever_comes() -> None:
-    """A name or a sign that a terminal's encoding lacks costs a question mark, not the command."""
+def _replace_unencodable() -> None:
+    """Print a question mark for characters that the encoding of the terminal lacks, instead of failing."""
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="replace")
 
 
-def _say(words: str) -> None:
-    """To whoever still reads; a terminal that was closed changes no exit code."""
+def _print_error(message: str) -> None:
+    """Print to stderr; a closed terminal does not change the exit code."""
     try:
-        print(words, file=sys.stderr)
+        print(message, file=sys.stderr)
     except OSError:
-        # Python tries once more at its end, and would fail by that.
+        # Python flushes stderr again at exit, which would fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
-def _ended(stop: SystemExit) -> int:
-    """The exit code; typer ends in silence at Ctrl-C, and as at a bug where nobody reads on."""
-    before = stop.__context__
-    if isinstance(before, BrokenPipeError):
+def _exit_code_of(stop: SystemExit) -> int:
+    """The exit code; typer prints nothing at Ctrl-C and exits with 1 at a broken pipe."""
+    cause = stop.__context__
+    if isinstance(cause, BrokenPipeError):
         return int(ExitCode.READER_LEFT)
-    if before is not None and isinstance(before.__cause__, KeyboardInterrupt):
-        _say("cancelled")
+    if cause is not None and isinstance(cause.__cause__, KeyboardInterrupt):
+        _print_error("cancelled")
     return stop.code if isinstance(stop.code, int) else int(ExitCode.OK)
 
 
-def _told(error: OSError) -> str:
-    """What the system says, of which file, and what to do."""
+def _disk_message(error: OSError) -> str:
+    """The file, the error of the system and a fix."""
     fixes = {
-        **dict.fromkeys(DISK_FULL_CODES, "make room there, or "),
-        **dict.fromkeys(_LOCKED, "make it writable, or "),
+        **dict.fromkeys(DISK_FULL_CODES, "free some space, or "),
+        **dict.fromkeys(_READ_ONLY_CODES, "make it writable, or "),
     }
     where = f"{error.filename}: " if error.filename else ""
-    return f"{where}{error.strerror}; {fixes.get(error.errno or 0, '')}name another place"
+    return f"{where}{error.strerror}; {fixes.get(error.errno or 0, '')}choose another path"

@@ -1,6 +1,6 @@
-"""`calotype mig`: look at GPU slices, plan them, change them without fear.
+"""`calotype mig`: show, plan, change and restore the MIG slices of GPUs.
 
-Keeping them: `mig_keeping`; serving from them: `mig_deploying`.
+Other commands of the group are in `mig_persist.py` and `mig_deploy.py`.
 """
 
 from pathlib import Path
@@ -10,17 +10,20 @@ import typer
 
 from calotype.cli import mig_deploy, mig_persist
 from calotype.cli.common_options import AsJson
+from calotype.cli.examples import examples
 from calotype.cli.mig_apply import change_to, file_targets, read_text, wanted_layout
 from calotype.cli.mig_options import Driver, Gpu, Label, Records, Wants, Yes
 
-app = typer.Typer(no_args_is_help=True, help="Cut GPUs into slices (MIG): plan, apply, persist, put back.")
+app = typer.Typer(
+    no_args_is_help=True, help="Partition GPUs into MIG slices: plan, apply, persist and restore layouts."
+)
 
-LayoutSource = Annotated[Path, typer.Argument(help="A layout file, or a mig-parted configuration.")]
+LayoutSource = Annotated[Path, typer.Argument(help="Layout file or mig-parted configuration.")]
 
 
-@app.command()
+@app.command(epilog=examples("calotype mig status", "calotype mig status --driver simulated:gpus.json"))
 def status(driver: Driver = "auto", as_json: AsJson = False) -> None:
-    """GPUs that can be cut, their slices with places and UUIDs, and what runs inside."""
+    """Show MIG-capable GPUs, their slices with placement and UUIDs, and the processes on them."""
     from calotype.cli.mig_tables import show_state, state_json
     from calotype.cli.output import console, print_json
     from calotype.mig.open_driver import open_driver
@@ -32,26 +35,31 @@ def status(driver: Driver = "auto", as_json: AsJson = False) -> None:
     for state in states:
         show_state(console(), state)
     if not states:
-        typer.echo("no GPU here can be cut into slices")
+        typer.echo("no GPU here supports MIG")
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        'calotype mig plan "3×sd15@4,1×sdxl" --on A100-80GB',
+        'calotype mig plan "*×sd15" --objective instances',
+    )
+)
 def plan(
     wants: Wants,
     on: Annotated[
-        str | None, typer.Option(help="A GPU of the table, for instance A100-80GB; no GPU is needed.")
+        str | None, typer.Option(help="Plan for this GPU model instead of a GPU here, for example A100-80GB.")
     ] = None,
     gpu: Gpu = 0,
     objective: Annotated[
-        str, typer.Option(help="throughput, instances, waste or keep (what is there).")
+        str, typer.Option(help="Optimize for throughput, instances, waste, or keep (existing slices).")
     ] = "throughput",
-    beside: Annotated[bool, typer.Option("--add", help="Beside the slices that are there.")] = False,
-    most: Annotated[int, typer.Option(min=1, max=20, help="Layouts to show.")] = 3,
+    beside: Annotated[bool, typer.Option("--add", help="Keep the existing slices and add to them.")] = False,
+    most: Annotated[int, typer.Option(min=1, max=20, help="Number of layouts to show.")] = 3,
     records: Records = None,
     driver: Driver = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Find layouts for WANTS, or prove that there is none and say what would fit."""
+    """Find layouts for the workloads, or prove that none exists and show what would fit."""
     from calotype.cli.mig_tables import plan_json, show_plans
     from calotype.cli.output import console, print_json
     from calotype.core.errors import Problem, RequestError, did_you_mean
@@ -85,14 +93,16 @@ def plan(
     show_plans(console(), question, found)
 
 
-@app.command()
+@app.command(epilog=examples("calotype mig predict sd15@4 --on H100-80GB"))
 def predict(
-    work: Annotated[str, typer.Argument(help="A model, for instance sd15@4; train:NAME with --records.")],
-    on: Annotated[str, typer.Option(help="A GPU of the table.")] = "A100-80GB",
+    work: Annotated[
+        str, typer.Argument(help="Model and batch size, for example sd15@4; or train:NAME with --records.")
+    ],
+    on: Annotated[str, typer.Option(help="GPU model, for example A100-80GB.")] = "A100-80GB",
     records: Records = None,
     as_json: AsJson = False,
 ) -> None:
-    """The speed to expect of WORK in every slice of a GPU. A prediction, not a measurement."""
+    """Predict the speed of a workload in every slice of a GPU. A prediction, not a measurement."""
     from calotype.cli.mig_tables import show_predictions
     from calotype.cli.output import console, print_json
     from calotype.core.errors import Problem, RequestError
@@ -105,7 +115,7 @@ def predict(
     figures = with_records(known.shipped(), records or ())
     wants = parse_requests(work, model, figures).fixed
     if len(wants) != 1 or wants[0].model is None:
-        raise RequestError([Problem("WORK", f"{work!r} should be one model, for instance sd15@4", work)])
+        raise RequestError([Problem("WORK", f"{work!r} should be one model, for example sd15@4", work)])
     want = wants[0]
     rows = [
         (profile, known.predict(figures, model, profile, want.model, want.batch), want.satisfied_by(profile))
@@ -117,32 +127,36 @@ def predict(
     show_predictions(console(), rows)
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        'calotype mig apply "2g.20gb×3,1g.10gb+me"', 'calotype mig apply "3×sd15@4" --gpu 1 --yes'
+    )
+)
 def apply(
     wants: Annotated[
         str | None,
-        typer.Argument(help="Shapes such as 2g.20gb×3,1g.10gb+me; work such as 3×sd15@4; 'empty' or 'off'."),
+        typer.Argument(
+            help="Profiles such as 2g.20gb×3,1g.10gb+me; workloads such as 3×sd15@4; empty; or off."
+        ),
     ] = None,
     source: Annotated[
-        Path | None, typer.Option("--from", help="A layout file or mig-parted configuration instead.")
+        Path | None, typer.Option("--from", help="Layout file or mig-parted configuration, instead of WANTS.")
     ] = None,
     label: Label = None,
     gpu: Gpu = 0,
-    beside: Annotated[bool, typer.Option("--add", help="Beside the slices that are there.")] = False,
+    beside: Annotated[bool, typer.Option("--add", help="Keep the existing slices and add to them.")] = False,
     yes: Yes = False,
     driver: Driver = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Cut a GPU. Shows the exact nvidia-smi commands; with --yes does it, or puts everything back."""
+    """Partition a GPU. Shows the exact nvidia-smi commands; --yes runs them and rolls back on failure."""
     from calotype.core.errors import Problem, RequestError
     from calotype.mig.open_driver import open_driver
 
     if (wants is None) == (source is None):
         raise RequestError([Problem("WANTS", "give either WANTS or --from FILE")])
     if beside and (source is not None or (wants or "").strip().lower() in ("off", "empty")):
-        rule = (
-            "adds slices, and this says what all of them are to be; leave --add out, or name shapes or work"
-        )
+        rule = "adds slices, but this replaces all of them; omit --add, or name profiles or workloads"
         raise RequestError([Problem("--add", rule)])
     opened = open_driver(driver)
     if source is not None:
@@ -151,7 +165,7 @@ def apply(
     change_to(opened, {gpu: wanted_layout(opened, gpu, wants or "", beside=beside)}, yes=yes, as_json=as_json)
 
 
-@app.command()
+@app.command(epilog=examples("calotype mig restore layout.json --yes"))
 def restore(
     source: LayoutSource,
     label: Label = None,
@@ -159,20 +173,22 @@ def restore(
     driver: Driver = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Bring GPUs back to a saved layout; only what differs is changed, so it may run any number of times."""
+    """Restore a saved layout. Only differences are changed, so it is safe to repeat."""
     from calotype.mig.open_driver import open_driver
 
     opened = open_driver(driver)
     change_to(opened, file_targets(opened, source, label), yes=yes, as_json=as_json)
 
 
-@app.command()
+@app.command(
+    epilog=examples("calotype mig export --out layout.json", "calotype mig export --format mig-parted")
+)
 def export(
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="A file; stdout if not said.")] = None,
-    style: Annotated[str, typer.Option("--format", help="layout (with places) or mig-parted.")] = "layout",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Output file. Default: stdout.")] = None,
+    style: Annotated[str, typer.Option("--format", help="layout (with placement) or mig-parted.")] = "layout",
     driver: Driver = "auto",
 ) -> None:
-    """Write what the GPUs are cut into now."""
+    """Export the present layout of the GPUs."""
     from calotype.core.errors import Problem, RequestError
     from calotype.core.paths import atomic_write
     from calotype.mig.layout_file import saved
@@ -191,11 +207,16 @@ def export(
     typer.echo(f"wrote {out}")
 
 
-@app.command("assert")
+@app.command(
+    "assert",
+    epilog=examples(
+        "calotype mig assert layout.json", "calotype mig assert mig-parted.yaml --label all-1g.10gb"
+    ),
+)
 def assert_(
     source: LayoutSource, label: Label = None, driver: Driver = "auto", as_json: AsJson = False
 ) -> None:
-    """Check that the GPUs are cut as a file says; ends with 7 when they are not."""
+    """Check that the GPUs have the layout of a file; exit code 7 if they do not."""
     from calotype.cli.output import print_json
     from calotype.core.errors import ExitCode
     from calotype.mig.diff import diff
@@ -210,18 +231,18 @@ def assert_(
     if as_json:
         print_json({"as_described": not wrong, "missing": wrong})
     elif not wrong:
-        typer.echo("the GPUs are cut as it says")
+        typer.echo("the GPUs have this layout")
     else:
-        typer.echo("the GPUs differ; what would bring them there:\n  " + "\n  ".join(wrong), err=True)
+        typer.echo("the GPUs differ; these commands would change them:\n  " + "\n  ".join(wrong), err=True)
     if wrong:
         raise typer.Exit(int(ExitCode.GPU_REFUSED))
 
 
-@app.command()
+@app.command(epilog=examples("calotype mig check mig-parted.yaml"))
 def check(
-    source: Annotated[Path, typer.Argument(help="A mig-parted configuration.")], as_json: AsJson = False
+    source: Annotated[Path, typer.Argument(help="mig-parted configuration.")], as_json: AsJson = False
 ) -> None:
-    """Check every configuration of a mig-parted file against the table of GPUs; no GPU is needed."""
+    """Check every configuration of a mig-parted file against the known GPU models; needs no GPU."""
     from calotype.cli.output import print_json
     from calotype.mig.mig_parted import parse_parted, validated
 
@@ -230,11 +251,11 @@ def check(
         print_json(found)
         return
     for name, verdict in found.items():
-        typer.echo(f"{name}: {', '.join(verdict.suits) or 'no GPU in the table'}")
+        typer.echo(f"{name}: {', '.join(verdict.suits) or 'no known GPU model'}")
         for unknown in verdict.unjudged:
-            typer.echo(f"  not judged: {unknown}")
+            typer.echo(f"  not checked: {unknown}")
 
 
-# Help lists verbs in this order: the way an operator goes.
+# --help lists the commands in this order, which is the order of use.
 mig_persist.add_to(app)
 mig_deploy.add_to(app)

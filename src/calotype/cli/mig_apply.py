@@ -1,4 +1,4 @@
-"""What the verbs of `calotype mig` that change GPUs share: texts and files to layouts, and the change."""
+"""Layouts from text and files, and their application to GPUs; shared by the `calotype mig` commands."""
 
 import signal
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def read_text(path: Path) -> str:
 
 
 def file_targets(driver: "MigDriver", path: Path, label: str | None) -> "dict[int, Layout]":
-    """What a file of either kind asks of this machine's GPUs; which kind it is shows in its content."""
+    """The layout per GPU that a file describes; the content shows which of the two formats it has."""
     from calotype.core.errors import Problem, RequestError
     from calotype.mig import layout_file, mig_parted
 
@@ -41,7 +41,7 @@ def file_targets(driver: "MigDriver", path: Path, label: str | None) -> "dict[in
 
 
 def change_to(driver: "MigDriver", targets: "dict[int, Layout]", *, yes: bool, as_json: bool) -> None:
-    """Show the change of each GPU, and make it if told to."""
+    """Show the change of each GPU, and apply it if `yes`."""
     from calotype.cli.mig_tables import applied_json, show_change
     from calotype.cli.output import console, print_json
     from calotype.core.paths import state_dir
@@ -57,7 +57,7 @@ def change_to(driver: "MigDriver", targets: "dict[int, Layout]", *, yes: bool, a
         if as_json:
             print_json([{"gpu": s.index, "commands": c.commands(s.index)} for s, _, c in prepared])
         elif any(change.steps for _, _, change in prepared):
-            typer.echo("nothing was changed; --yes does it")
+            typer.echo("nothing was changed; add --yes to apply")
         return
     with one_at_a_time(state_dir()), _stoppable():
         _check_unchanged(driver, [state for state, _, _ in prepared])
@@ -68,21 +68,21 @@ def change_to(driver: "MigDriver", targets: "dict[int, Layout]", *, yes: bool, a
 
 
 def _check_unchanged(driver: "MigDriver", shown: "list[GpuState]") -> None:
-    """Whoever had to wait for another change planned with what is not there any more."""
+    """Raise if a GPU changed after its change was planned, for example while waiting for the lock."""
     from calotype.mig.apply import ApplyError
     from calotype.mig.driver import gpu_at
 
     for state in shown:
         if gpu_at(driver, state.index).layout != state.layout:
             raise ApplyError(
-                f"GPU {state.index} was changed by somebody else meanwhile; nothing was done, try again",
+                f"GPU {state.index} was changed by another process meanwhile; nothing was done, try again",
                 restored=True,
             )
 
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """A service that is stopped half-way gets SIGTERM: it must put things back like Ctrl-C does."""
+    """Treat SIGTERM, which stops a service, like Ctrl-C, so that an unfinished change is rolled back."""
 
     def on_signal(*_: object) -> None:
         raise KeyboardInterrupt
@@ -95,7 +95,7 @@ def _stoppable() -> Iterator[None]:
 
 
 def _after(done: "list[Applied]", *, quiet: bool) -> None:
-    """Say what came of it; a GPU that waits for a reboot is not done, and the exit code says so."""
+    """Report the result; a GPU that waits for a reboot makes the command exit with GPU_REFUSED."""
     from calotype.core.errors import ExitCode
     from calotype.mig.compose import cdi_line
 
@@ -103,20 +103,20 @@ def _after(done: "list[Applied]", *, quiet: bool) -> None:
     for each in [] if quiet else done:
         if each.waits_for_reboot:
             typer.echo(
-                f"GPU {each.after.index}: the mode is pending, this card cannot be reset here. Next: reboot "
-                "once, then run the same command again (what `calotype mig persist` keeps comes by itself)",
+                f"GPU {each.after.index}: the MIG mode is pending and this card cannot be reset here; reboot "
+                "once, then run the same command again (`calotype mig persist` layouts apply by themselves)",
                 err=True,
             )
         elif each.change.steps:
-            typer.echo(f"GPU {each.after.index}: done and read back; the former layout is in {each.saved}")
+            typer.echo(f"GPU {each.after.index}: changed and verified; the former layout is in {each.saved}")
     if not quiet and any(each.change.steps for each in done if not each.waits_for_reboot):
-        typer.echo(f"containers see it after: {cdi_line()}")
+        typer.echo(f"to update the device names of containers: {cdi_line()}")
     if waiting:
         raise typer.Exit(int(ExitCode.GPU_REFUSED))
 
 
 def wanted_layout(driver: "MigDriver", gpu: int, wants: str, *, beside: bool = False) -> "Layout":
-    """The layout that a text asks of a live GPU: shapes keep what is there, work is planned."""
+    """The layout for a text: profiles reuse existing slices, workloads are planned."""
     from calotype.mig.driver import gpu_at
     from calotype.mig.layout import EMPTY, OFF, Layout
     from calotype.mig.performance_model import shipped
@@ -131,14 +131,14 @@ def wanted_layout(driver: "MigDriver", gpu: int, wants: str, *, beside: bool = F
     if shapes is not None and not beside:
         return _with_parts(places_for(state.model, shapes, state.layout, state.busy_layout), state)
     locked = state.layout.slices if beside else ()
-    asked = parse_requests(wants, state.model, shipped())
-    best = plans(PlanRequest(state.model, asked, shipped(), existing=state.layout, locked=locked), 1)[0]
+    requests = parse_requests(wants, state.model, shipped())
+    best = plans(PlanRequest(state.model, requests, shipped(), existing=state.layout, locked=locked), 1)[0]
     return _with_parts(Layout(True, best.layout.slices), state)
 
 
 def _with_parts(layout: "Layout", state: "GpuState") -> "Layout":
-    """Slices that are there already keep their compute instances, however they are cut."""
+    """Existing slices keep their compute instances."""
     from calotype.mig.layout import Layout
 
-    there = {(part.start, part.profile_id): part for part in state.layout.slices}
-    return Layout.of(there.get((part.start, part.profile_id), part) for part in layout.slices)
+    existing = {(part.start, part.profile_id): part for part in state.layout.slices}
+    return Layout.of(existing.get((part.start, part.profile_id), part) for part in layout.slices)

@@ -1,4 +1,4 @@
-"""How GPUs, slices, plans and changes look in a terminal and as JSON. Knows not where they come from."""
+"""Terminal tables and JSON of GPUs, slices, plans and changes."""
 
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
@@ -30,12 +30,14 @@ def show_state(console: Console, state: "GpuState") -> None:
     console.print(f"GPU {state.index}: {state.name} ({state.model.name}), driver {state.driver_version}")
     console.print(mode_words(state))
     if state.processes:
-        console.print(f"processes outside slices: {_people(state.processes)}")
+        console.print(f"processes outside slices: {_process_list(state.processes)}")
     if not state.mode.current:
         return
     console.print(_drawing(state.model, state.layout), soft_wrap=True)
     if not state.instances:
-        console.print("no slices; `calotype mig plan` finds layouts, `calotype mig apply` makes one")
+        console.print(
+            "no slices; find a layout with `calotype mig plan`, create it with `calotype mig apply`"
+        )
         return
     table = Table("", "slice", "place", "memory", "ids", "processes", box=None)
     names = letters(state.layout)
@@ -48,10 +50,10 @@ def show_state(console: Console, state: "GpuState") -> None:
             f"{instance.start}:{profile.memory_slices}",
             f"{profile.memory_bytes / GIB:.2f} GiB",
             f"{instance.gi_id}/{parts}",
-            _people(instance.processes),
+            _process_list(instance.processes),
         )
     console.print(table)
-    # Apart from the table, which would cut them short in a narrow terminal.
+    # Not in the table, which would cut them in a narrow terminal.
     for instance in state.instances:
         for part in instance.compute:
             console.print(
@@ -60,10 +62,10 @@ def show_state(console: Console, state: "GpuState") -> None:
 
 
 def _drawing(gpu: "GpuModel", layout: "Layout") -> Text:
-    """Each slice in a colour of its own; its letter says the same where there are none."""
+    """The diagram with one color per slice; letters identify slices where there are no colors."""
     text = Text("\n".join(draw(gpu, layout)))
     for number, letter in enumerate(letters(layout).values()):
-        # Where two cells belong together there is no bar between them.
+        # Cells of one slice have no bar between them.
         text.highlight_regex(rf"(?<=│){letter} (?: {letter} )*", f"black on {_COLORS[number % len(_COLORS)]}")
     return text
 
@@ -76,12 +78,12 @@ def mode_words(state: "GpuState") -> str:
     return f"{mode}, pending {words[state.mode.pending]}: reset the GPU, or reboot where it cannot be reset"
 
 
-def _people(processes: "Sequence[Process]") -> str:
+def _process_list(processes: "Sequence[Process]") -> str:
     return ", ".join(map(str, processes)) or "idle"
 
 
 def state_json(state: "GpuState") -> dict[str, Any]:
-    """The keys are part of the command's interface."""
+    """The JSON form; its keys are part of the interface of the command."""
     return {
         "index": state.index,
         "name": state.name,
@@ -107,13 +109,13 @@ def state_json(state: "GpuState") -> dict[str, Any]:
 
 
 def show_plans(console: Console, question: "PlanRequest", found: "Sequence[Plan]") -> None:
-    """The best plan in full, the others beside it as drawings."""
+    """Print the best plan in full and the others as diagrams."""
     best = found[0]
     _show_plan(console, question.gpu, best)
     for line in figures_used(question, best):
         console.print(f"  {line}", soft_wrap=True)
     if len(found) > 1:
-        console.print("\nalso good:")
+        console.print("\nalternatives:")
         console.print(Columns([_brief(question.gpu, plan) for plan in found[1:]], padding=(0, 4)))
 
 
@@ -136,12 +138,12 @@ def _show_plan(console: Console, gpu: "GpuModel", plan: "Plan") -> None:
 
 
 def _brief(gpu: "GpuModel", plan: "Plan") -> Text:
-    """No wider than its drawing, so that two stand side by side in a narrow terminal."""
+    """A plan no wider than its diagram, so that two fit side by side in a narrow terminal."""
     names, drawing = letters(plan.layout), _drawing(gpu, plan.layout)
     slices = [f"{names[part.slice.start]}\u00a0{part.profile.name}" for part in plan.assigned]
     width = max(len(line) for line in drawing.plain.splitlines())
-    told = [*wrap(", ".join(slices), width), f"{plan.total_share:.0%} of the GPU's speed (predicted)"]
-    return drawing.append("".join(f"\n{line}" for line in told).replace("\u00a0", " "))
+    lines = [*wrap(", ".join(slices), width), f"{plan.total_share:.0%} of the GPU's speed (predicted)"]
+    return drawing.append("".join(f"\n{line}" for line in lines).replace("\u00a0", " "))
 
 
 def speed_words(prediction: "Prediction") -> str:
@@ -152,17 +154,17 @@ def speed_words(prediction: "Prediction") -> str:
 
 
 def figures_used(question: "PlanRequest", plan: "Plan") -> Iterable[str]:
-    """Where every figure is from, each once."""
+    """The sources of all numbers, without duplicates."""
     lines: dict[str, None] = {}
     for part in plan.assigned:
         if part.want and part.want.memory_bytes:
             lines[f"memory of {part.want.label}: {part.want.source}"] = None
         if part.profile.memory_gib is None:
-            lines[f"memory of {part.profile.name}: estimated from its name, nobody published it"] = None
+            lines[f"memory of {part.profile.name}: estimated from its name, as it is not published"] = None
         lines[f"speed: {part.prediction.basis}"] = None
         if "starts" in part.profile.uncertain:
             lines[
-                f"places of {question.gpu.name}: by analogy with its sister cards; a live driver is asked"
+                f"places of {question.gpu.name}: by analogy with related cards; a live driver reports them"
             ] = None
     return lines
 
@@ -190,12 +192,12 @@ def _assigned_json(part: "Assigned") -> dict[str, Any]:
 
 
 def show_change(console: Console, state: "GpuState", target: "Layout", change: "Change") -> None:
-    """What would happen, as the commands that do it."""
+    """Print a change as the commands that would be run."""
     console.print(f"GPU {state.index}: {state.name} ({state.model.name})")
     if target.enabled:
         console.print(_drawing(state.model, target), soft_wrap=True)
     if not change.steps:
-        console.print("already so; nothing to do")
+        console.print("the layout is already in place; nothing to do")
         return
     console.print(_change_words(change))
     for command in change.commands(state.index):
@@ -203,16 +205,16 @@ def show_change(console: Console, state: "GpuState", target: "Layout", change: "
 
 
 def _change_words(change: "Change") -> str:
-    """How many slices stay, change, go and come."""
-    gone, made = (sum(isinstance(step, kind) for step in change.steps) for kind in (Destroy, Create))
+    """Counts of slices that are kept, changed, removed and created."""
+    removed, created = (sum(isinstance(step, kind) for step in change.steps) for kind in (Destroy, Create))
     counts = {
         "kept untouched": len(change.kept),
-        "changed inside": len(change.touched) - gone,
-        "removed": gone,
-        "made": made,
+        "changed inside": len(change.touched) - removed,
+        "removed": removed,
+        "created": created,
     }
-    told = [f"{count} {what}" for what, count in counts.items() if count]
-    return f"slices: {', '.join(told)}" if told else "no slice changes"
+    parts = [f"{count} {what}" for what, count in counts.items() if count]
+    return f"slices: {', '.join(parts)}" if parts else "no slice changes"
 
 
 def applied_json(applied: "Applied") -> dict[str, Any]:
@@ -227,7 +229,7 @@ def applied_json(applied: "Applied") -> dict[str, Any]:
 
 
 def show_predictions(console: Console, rows: "Iterable[tuple[Profile, Prediction, bool]]") -> None:
-    """A row for each shape, the whole GPU's last; `fits` says whether the work's memory does."""
+    """Print a row per profile, the whole GPU last; `fits` tells whether the workload fits in memory."""
     table = Table("slice", "SMs", "memory", "predicted speed", "fits", box=None)
     basis = ""
     for profile, prediction, fits in rows:

@@ -1,4 +1,4 @@
-"""`calotype models`: what is known, what is here, what a file is, and models from one layout into another."""
+"""`calotype models`: list, show, inspect and convert models, and create random ones."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calotype.cli.common_options import AsJson, Dtype, ModelsFolder
+from calotype.cli.examples import examples
 
 if TYPE_CHECKING:
     import torch
@@ -13,16 +14,14 @@ if TYPE_CHECKING:
     from calotype.models.inspect import Inspection
     from calotype.models.weights import Weights
 
-app = typer.Typer(
-    no_args_is_help=True, help="Model files: list, show, inspect, convert, or invent random ones."
-)
+app = typer.Typer(no_args_is_help=True, help="List, show, inspect and convert models, or create random ones.")
 
 SUBFOLDERS = ("checkpoints", "loras", "vae", "embeddings")
 
 
-@app.command("list")
+@app.command("list", epilog=examples("calotype models list", "calotype models list --json"))
 def list_models(models: ModelsFolder = None, as_json: AsJson = False) -> None:
-    """List the catalogue and the files in the model folder."""
+    """List the known models of the catalogue and the files in the model folder."""
     from calotype.cli.output import console, print_json
     from calotype.core.paths import list_files, models_dir
     from calotype.models import catalogue
@@ -54,12 +53,12 @@ def list_models(models: ModelsFolder = None, as_json: AsJson = False) -> None:
             out.print(f"  {kind}/{name}")
 
 
-@app.command()
+@app.command(epilog=examples("calotype models show sdxl"))
 def show(
-    name: Annotated[str, typer.Argument(help="A catalogue name or a diffusers folder.")],
+    name: Annotated[str, typer.Argument(help="Catalogue name or diffusers folder.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show a model's parts, their sizes and how it was trained."""
+    """Show the components of a model, their parameter counts and how it was trained."""
     from calotype.cli.output import console, print_json
     from calotype.models import catalogue
     from calotype.models.diffusers_layout import read_architecture
@@ -83,25 +82,32 @@ def show(
     out.print(f"  schedule        {betas}, {schedule.get('num_train_timesteps')} timesteps")
     out.print(f"  native size     {architecture.native_size}×{architecture.native_size}")
     factor = architecture.vae_factor
-    out.print(f"  latent          {architecture.latent_channels} channels, 1/{factor} of the picture's side")
+    out.print(f"  latent          {architecture.latent_channels} channels, 1/{factor} of the image's side")
     out.print(f"  from            {architecture.hub_id or 'the package'} ({architecture.licence})")
     card = (embedded_folder() if name == EMBEDDED else Path(name)) / "README.md"
     if card.is_file():
         out.print(f"  model card      {card}", soft_wrap=True)
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "calotype models random sd15",
+        "calotype models random sdxl sdxl-random.safetensors --seed 7 --dtype bf16",
+    )
+)
 def random(
-    name: Annotated[str, typer.Argument(help="A catalogue name.")],
+    name: Annotated[str, typer.Argument(help="Catalogue name.")],
     destination: Annotated[
         Path | None,
-        typer.Argument(help="A new folder, or a file ending in .safetensors or .ckpt. Default: NAME-random."),
+        typer.Argument(help="New folder, or file ending in .safetensors or .ckpt. Default: NAME-random."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the numbers.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random weights.")] = 0,
     dtype: Dtype = "fp16",
-    max_shard_gb: Annotated[float, typer.Option(min=0.001, help="Largest weight file in a folder.")] = 10.0,
+    max_shard_gb: Annotated[
+        float, typer.Option(min=0.001, help="Maximum size of one weight file in a folder, in GB.")
+    ] = 10.0,
 ) -> None:
-    """Invent a model: the exact architecture with seeded random weights, for benchmarks and tests."""
+    """Write a model of the exact architecture with seeded random weights, for benchmarks and tests."""
     from calotype.cli.progress import progress_for
     from calotype.models import catalogue
     from calotype.models.weights import RandomWeights
@@ -110,23 +116,27 @@ def random(
     target = destination or Path(f"{name}-random")
     with progress_for() as progress:
         _write(weights, target, max_shard_bytes=int(max_shard_gb * 1e9), progress=progress)
-    typer.echo(f"wrote {target}: random weights, pictures from it show nothing", err=True)
+    typer.echo(f"wrote {target}: random weights, so its images show noise", err=True)
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "calotype models inspect model.safetensors", "calotype models inspect model.ckpt --values --json"
+    )
+)
 def inspect(
-    file: Annotated[Path, typer.Argument(help="A weight file or a diffusers folder.")],
+    file: Annotated[Path, typer.Argument(help="Weight file or diffusers folder.")],
     values: Annotated[
-        bool, typer.Option("--values", help="Also look for NaN and infinity (reads everything).")
+        bool, typer.Option("--values", help="Also check for NaN and infinity, which reads all weights.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a file is, for which base model, and whether it is safe. Judges by content, never by name."""
+    """Show what a file is, its base model and whether it is safe; decided by content, not by name."""
     from calotype.cli.output import print_json
     from calotype.core.errors import ExitCode
-    from calotype.models.inspect import inspect as look
+    from calotype.models.inspect import inspect as inspect_file
 
-    found = look(file, values=values)
+    found = inspect_file(file, values=values)
     if as_json:
         print_json(found)
     else:
@@ -135,28 +145,34 @@ def inspect(
         raise typer.Exit(int(ExitCode.BAD_MODEL_FILE))
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "calotype models convert model.ckpt model.safetensors",
+        "calotype models convert model.safetensors model-folder --dtype fp16",
+    )
+)
 def convert(
-    source: Annotated[str, typer.Argument(help="A file, a folder, a name in the model folder or a hub id.")],
-    destination: Annotated[
-        Path, typer.Argument(help="A new folder, or a file ending in .safetensors or .ckpt.")
-    ],
+    source: Annotated[str, typer.Argument(help="File, folder, name in the model folder or hub id.")],
+    destination: Annotated[Path, typer.Argument(help="New folder, or file ending in .safetensors or .ckpt.")],
     dtype: Annotated[
-        str | None, typer.Option(help="fp32, fp16 or bf16; each tensor keeps its own if not said.")
+        str | None, typer.Option(help="Data type: fp32, fp16 or bf16. Default: that of each tensor.")
     ] = None,
-    max_shard_gb: Annotated[float, typer.Option(min=0.001, help="Largest weight file in a folder.")] = 10.0,
+    max_shard_gb: Annotated[
+        float, typer.Option(min=0.001, help="Maximum size of one weight file in a folder, in GB.")
+    ] = 10.0,
     keep_extra: Annotated[
         bool,
         typer.Option(
-            "--keep-extra/--drop-extra", help="Keep tensors that only the original layout has (EMA…)."
+            "--keep-extra/--drop-extra",
+            help="Keep or drop tensors that only the original layout has, such as EMA weights.",
         ),
     ] = True,
     config: Annotated[
-        Path | None, typer.Option(help="Architecture of a file that is not a known model's.")
+        Path | None, typer.Option(help="Architecture configuration for a file of an unknown model.")
     ] = None,
     models: ModelsFolder = None,
 ) -> None:
-    """Convert between ckpt, single safetensors and diffusers folder, in any direction."""
+    """Convert between .ckpt, single-file safetensors and diffusers folder, in any direction."""
     from calotype.cli.progress import progress_for
     from calotype.models.resolve import resolve_model
 
@@ -178,7 +194,7 @@ def _write(weights: "Weights", destination: Path, *, max_shard_bytes: int, **opt
     from calotype.models.resolve import FILE_SUFFIXES
     from calotype.models.save import write_folder, write_single_file
 
-    # Those of files that cannot be written are refused there: nobody means a folder by them.
+    # write_single_file refuses unsupported suffixes: they never mean a folder.
     if destination.suffix.lower() in FILE_SUFFIXES:
         write_single_file(weights, destination, **options)
     else:
@@ -214,7 +230,7 @@ def _print_inspection(found: "Inspection") -> None:
         out.print(f"  defaults    {own.steps} steps, CFG {own.cfg:g}, {own.sampler}, {own.schedule}")
     dtypes = ", ".join(f"{count} × {name}" for name, count in sorted(found.dtypes.items()))
     millions = found.num_parameters / 1e6
-    out.print(f"  tensors     {found.num_tensors} ({dtypes}), {millions:.3f} M numbers, {found.format}")
+    out.print(f"  tensors     {found.num_tensors} ({dtypes}), {millions:.3f} M values, {found.format}")
     out.print(f"  sha256      {found.sha256}", soft_wrap=True)
     if found.non_finite is not None:
         bad = ", ".join(found.non_finite[:3])

@@ -1,4 +1,4 @@
-"""`--set NODE.INPUT=VALUE`: values typed by what the node declares. Knows nothing of running."""
+"""`--set NODE.INPUT=VALUE`: apply overrides to a workflow, with values of the declared types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from calotype.workflow.node_api import COMBO, Input, NodeDef
 
 
 def changed(opened: Opened, changes: Sequence[str], registry: Mapping[str, NodeDef]) -> Opened:
-    """The graph with the changes made, and an editor's file that says the same."""
+    """The graph with the overrides applied, and the matching editor format."""
     prompt = deepcopy(opened.prompt)
     problems = []
     for text in changes:
@@ -38,13 +38,13 @@ def _change(text: str, prompt: Mapping[str, Any], registry: Mapping[str, NodeDef
     where, equals, value = text.partition("=")
     name, dot, key = where.rpartition(".")
     if not equals or not dot:
-        raise ValueError("write NODE.INPUT=VALUE, such as 3.seed=5")
+        raise ValueError("write NODE.INPUT=VALUE, for example 3.seed=5")
     if name not in prompt:
         raise ValueError(f"there is no node {name!r}; {nearest(name, prompt)}")
     given = prompt[name] if isinstance(prompt[name], dict) else {}
     node = registry.get(str(given.get("class_type")))
     if node is None or not isinstance(given.get("inputs", {}), dict):
-        raise ValueError(f"node {name} is not of a kind that is known here")
+        raise ValueError(f"node {name} has an unknown class")
     declared = node.input(key)
     if declared is None:
         known = nearest(key, (one.name for one in node.inputs))
@@ -53,12 +53,12 @@ def _change(text: str, prompt: Mapping[str, Any], registry: Mapping[str, NodeDef
 
 
 def _value(declared: Input, text: str) -> Any:
-    # Names that lead nowhere and numbers beyond limits are told later, with all else that is wrong.
+    # Validation reports unknown names and out-of-range numbers later, with all other problems.
     if declared.type == COMBO:
         return text
     if declared.is_widget:
         return accepted(replace(declared, minimum=None, maximum=None), text)
     link = json.loads(text) if text.startswith("[") else None
     if not isinstance(link, list):
-        raise ValueError(f'{declared.name} takes a {declared.type} by a link, written ["4", 0]')
+        raise ValueError(f'{declared.name} takes a {declared.type} through a link, written ["4", 0]')
     return link

@@ -1,7 +1,4 @@
-"""The one place that prints: machine-readable objects and the console for people.
-
-Knows nothing of what is printed. People's output goes through `console()`, a program's through `print_json`.
-"""
+"""Output of the command line: `print_json` for programs, `console` for people."""
 
 import dataclasses
 import json
@@ -17,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def plain(value: object) -> Any:
-    """`value` as JSON's own types; dataclasses become objects, enums their values, paths their text."""
+    """`value` as plain JSON types; dataclasses become objects, enums their values, paths strings."""
     if isinstance(value, Enum):
         return plain(value.value)
     if value is None or isinstance(value, str | int | float | bool):
@@ -36,22 +33,22 @@ def _plain_container(value: object) -> Any:
         return sorted(plain(item) for item in value)
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
         return [plain(item) for item in value]
-    # Requests and records are pydantic models, which the command line need not load to print.
+    # Requests and records are pydantic models; duck typing avoids the import of pydantic.
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     raise TypeError(f"{type(value).__name__} has no JSON form; give print_json plain values or a dataclass")
 
 
 def print_json(value: object) -> None:
-    """Print one JSON value to stdout: sorted keys, UTF-8 whatever the locale, nothing else."""
+    """Print one JSON value to stdout, with sorted keys, in UTF-8 whatever the locale."""
     text = json.dumps(plain(value), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    # A file's name may be no text; what stands for its bytes is written as JSON's own escape.
+    # A file name may hold undecodable bytes; their surrogates are written as JSON escapes.
     typer.echo(text.encode(errors="backslashreplace"))
 
 
 def console(*, stderr: bool = False) -> "Console":
-    """A console for people; COLUMNS sets its width and NO_COLOR takes its colours away."""
+    """A rich console; COLUMNS sets its width and NO_COLOR disables colors."""
     from rich.console import Console
 
-    # Numbers and paths are coloured only where we mean it; a prompt with [brackets] must print as it is.
+    # No automatic highlighting or markup: a prompt with [brackets] must print unchanged.
     return Console(stderr=stderr, highlight=False, markup=False, emoji=False)

@@ -1,6 +1,6 @@
-"""Small languages of the command line: LORA:STRENGTH, HEIGHTxWIDTH, KNOB=V1,V2.
+"""Parsers of option values such as LORA:STRENGTH, HEIGHTxWIDTH and KNOB=V1,V2.
 
-Whether a value makes sense is the request's to say.
+GenerateRequest validates the parsed values.
 """
 
 import json
@@ -24,7 +24,7 @@ def parse_lora(text: str) -> dict[str, Any]:
         numbers = [float(strength) for strength in strengths]
     except ValueError:
         raise RequestError(
-            [Problem("--lora", f"{text!r}: a strength is a number, for instance {name}:0.8", text)]
+            [Problem("--lora", f"{text!r}: a strength is a number, for example {name}:0.8", text)]
         ) from None
     return {"name": name, **dict(zip(("strength", "text_strength"), numbers, strict=False))}
 
@@ -34,19 +34,25 @@ def parse_pair(field: str, text: str) -> list[int]:
     first, separator, second = text.lower().replace("×", "x").partition("x")
     if not separator or not first.strip().isdecimal() or not second.strip().isdecimal():
         raise RequestError(
-            [Problem(f"micro.{field}", f"{text!r} should be two numbers, for instance 1024x1024", text)]
+            [Problem(f"micro.{field}", f"{text!r} should be two numbers, for example 1024x1024", text)]
         )
     return [int(first), int(second)]
 
 
 def parse_axis(text: str) -> GridAxis:
-    """`steps=1,2,4` as an axis; a prompt with commas goes in as a JSON list: `prompt=["a, b", "c"]`."""
+    """`steps=1,2,4` as an axis; prompts with commas are written as a JSON list: `prompt=["a, b", "c"]`."""
     knob, separator, values_text = text.partition("=")
     knob = SHORT_NAMES.get(knob.strip(), knob.strip())
     known = [name for name in GenerateRequest.model_fields if name not in NOT_VARIED]
     if knob not in known:
         raise RequestError(
-            [Problem("--grid", f"{knob!r} is not a knob to vary; {did_you_mean(knob, known)}", text)]
+            [
+                Problem(
+                    "--grid",
+                    f"{knob!r} is not a setting that a grid can vary; {did_you_mean(knob, known)}",
+                    text,
+                )
+            ]
         )
     if not separator or not values_text.strip():
         raise RequestError([Problem("--grid", f"{text!r} names no values; write {knob}=VALUE,VALUE,…", text)])
@@ -65,7 +71,7 @@ def parse_axis(text: str) -> GridAxis:
         raise RequestError([Problem("--grid", f"{text!r} names no values; write {knob}=VALUE,VALUE,…", text)])
     if len(values) > MAX_CELLS_A_SIDE:
         raise RequestError(
-            [Problem("--grid", f"{len(values)} values of {knob}; a sheet has {MAX_CELLS_A_SIDE} at most")]
+            [Problem("--grid", f"{len(values)} values of {knob}; a sheet has at most {MAX_CELLS_A_SIDE}")]
         )
     return GridAxis(knob=knob, values=values)
 

@@ -1,4 +1,4 @@
-"""`calotype profile`: where the time of a picture or of a training step goes, kernel by kernel."""
+"""`calotype profile`: profile image generation, training steps or an existing trace by kernel."""
 
 import os
 import shlex
@@ -8,42 +8,64 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calotype.cli.common_options import AsJson, ModelsFolder
+from calotype.cli.examples import examples
 from calotype.spec.constants import DEFAULT_PRESET
 
 if TYPE_CHECKING:
     from calotype.bench.profile.options import ProfilePlan
     from calotype.spec.records.profile import ProfileRecord
 
-app = typer.Typer(no_args_is_help=True, help="See where the time goes, kernel by kernel.")
+app = typer.Typer(no_args_is_help=True, help="Profile generation and training, kernel by kernel.")
 
-Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for record, page and trace.")]
-Top = Annotated[int, typer.Option(min=1, help="So many of the longest kernels are shown.")]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; a GPU if there is one.")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Output folder for record, page and trace.")]
+Top = Annotated[int, typer.Option(min=1, help="Number of longest kernels to show.")]
+Device = Annotated[
+    str | None, typer.Option(help="cpu, cuda or cuda:N. Default: a GPU if there is one, else the CPU.")
+]
 MarksOnly = Annotated[
-    bool, typer.Option("--marks-only", help="Only mark the window for nsys or ncu, which look instead.")
+    bool, typer.Option("--marks-only", help="Only mark the profiled window with NVTX, for nsys or ncu.")
 ]
 _FOLDER = Path("profile")
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        'calotype profile generate sd15 "a red apple"',
+        'calotype profile generate sdxl "a castle" --preset fast --steps 4 --out runs/profile',
+    )
+)
 def generate(
-    model: Annotated[str, typer.Argument(help="Catalogue name, file, folder, hub id or random:NAME.")],
-    prompt: Annotated[str, typer.Argument(help="What to show.")],
-    negative: Annotated[str | None, typer.Option(help="What to keep away from.")] = None,
-    width: Annotated[int | None, typer.Option("--width", "-W", help="Pixels, a multiple of 8.")] = None,
-    height: Annotated[int | None, typer.Option("--height", "-H", help="Pixels, a multiple of 8.")] = None,
-    steps: Annotated[int, typer.Option(help="Sampling steps.")] = 20,
-    cfg: Annotated[float | None, typer.Option(help="Guidance; 1 is off. Default: 7.5.")] = None,
-    sampler: Annotated[str | None, typer.Option(help="Default: dpmpp_2m.")] = None,
-    schedule: Annotated[str | None, typer.Option(help="Noise levels. Default: karras.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the first picture.")] = 0,
-    count: Annotated[int, typer.Option("--count", "-n", help="Pictures, on consecutive seeds.")] = 1,
-    batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Pictures at once; what fits if not said.")
+    model: Annotated[str, typer.Argument(help="Model: catalogue name, file, folder, hub id or random:NAME.")],
+    prompt: Annotated[str, typer.Argument(help="Text prompt: what the image shows.")],
+    negative: Annotated[
+        str | None, typer.Option(help="Negative prompt: what the image must not show.")
     ] = None,
-    preset: Annotated[str, typer.Option(help="Optimisations.")] = DEFAULT_PRESET,
-    precision: Annotated[str | None, typer.Option(help="fp32, fp16 or bf16.")] = None,
-    warmup: Annotated[int, typer.Option(min=0, help="So often the same pictures are made before.")] = 2,
+    width: Annotated[
+        int | None, typer.Option("--width", "-W", help="Image width in pixels, a multiple of 8.")
+    ] = None,
+    height: Annotated[
+        int | None, typer.Option("--height", "-H", help="Image height in pixels, a multiple of 8.")
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Number of sampling steps.")] = 20,
+    cfg: Annotated[
+        float | None, typer.Option(help="Classifier-free guidance scale; 1 turns it off. Default: 7.5.")
+    ] = None,
+    sampler: Annotated[str | None, typer.Option(help="Sampler. Default: dpmpp_2m.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="Noise schedule. Default: karras.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the first image.")] = 0,
+    count: Annotated[
+        int, typer.Option("--count", "-n", help="Number of images, with consecutive seeds.")
+    ] = 1,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Images per batch. Default: as many as fit into memory.")
+    ] = None,
+    preset: Annotated[
+        str, typer.Option(help="Optimization preset; see `calotype engine presets`.")
+    ] = DEFAULT_PRESET,
+    precision: Annotated[
+        str | None, typer.Option(help="fp32, fp16 or bf16. Default: fp16 on a GPU, fp32 on a CPU.")
+    ] = None,
+    warmup: Annotated[int, typer.Option(min=0, help="Warm-up runs of the same request.")] = 2,
     top: Top = 15,
     out: Out = _FOLDER,
     marks_only: MarksOnly = False,
@@ -51,7 +73,7 @@ def generate(
     models: ModelsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Profile the making of a prompt's pictures."""
+    """Profile the generation of images."""
     from calotype.bench.profile.capture_generate import profile_generate
     from calotype.bench.profile.options import ProfilePlan
     from calotype.cli.generate_run import check_out
@@ -72,7 +94,7 @@ def generate(
     request = GenerateRequest.parse({**given, "prompt": prompt})
     check_out(out)
     with progress_for() as bar:
-        # Nothing is lost while a model loads, and there are no steps to stop between.
+        # Ctrl-C stops loading at once: there are no steps to wait for and no results to lose.
         with explain_out_of_memory(model):
             engine = load(
                 model, device=device, precision=precision, preset=preset, models_folder=models, progress=bar
@@ -84,15 +106,22 @@ def generate(
     _finish(record, plan, top, as_json)
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "calotype profile train sd15 --steps 5",
+        "calotype profile train sd15 model.micro_batch_size=8 --out runs/profile",
+    )
+)
 def train(
-    recipe: Annotated[str, typer.Argument(help="A recipe's name, or a YAML file.")],
+    recipe: Annotated[str, typer.Argument(help="Recipe name or YAML file.")],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE...", help="For instance model.micro_batch_size=8."),
+        typer.Argument(
+            metavar="KEY=VALUE...", help="Recipe settings to override, for example model.micro_batch_size=8."
+        ),
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Steps to look into.")] = 3,
-    warmup: Annotated[int, typer.Option(min=0, help="Steps before; the first of them compile.")] = 5,
+    steps: Annotated[int, typer.Option(min=1, help="Profiled steps.")] = 3,
+    warmup: Annotated[int, typer.Option(min=0, help="Warm-up steps; the first ones compile.")] = 5,
     top: Top = 15,
     out: Out = _FOLDER,
     marks_only: MarksOnly = False,
@@ -100,7 +129,7 @@ def train(
     models: ModelsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Profile a few steps of a recipe's training; keeps no checkpoint."""
+    """Profile a few training steps of a recipe; writes no checkpoint."""
     from calotype.bench.profile.capture_train import profile_train
     from calotype.bench.profile.options import ProfilePlan
     from calotype.cli.generate_run import check_out
@@ -120,13 +149,13 @@ def train(
     _finish(record, plan, top, as_json)
 
 
-@app.command()
+@app.command(epilog=examples("calotype profile trace trace.json.gz --top 30"))
 def trace(
-    file: Annotated[Path, typer.Argument(help="A Chrome trace of torch's profiler, packed or not.")],
+    file: Annotated[Path, typer.Argument(help="Chrome trace of the torch profiler, gzipped or not.")],
     top: Top = 15,
     as_json: AsJson = False,
 ) -> None:
-    """Explain a trace that is there already, such as one of a run with profile.enabled=true."""
+    """Analyze an existing trace, such as one of a run with profile.enabled=true."""
     from calotype.bench.profile.load_trace import profile_trace
     from calotype.cli.profile_tables import show
 
@@ -135,7 +164,7 @@ def trace(
 
 
 def _typed(*words: str, options: dict[str, object]) -> str:
-    """The command as a person would type it, but for the folder."""
+    """The command as a user would type it, without the folder."""
     named = [
         str(word) for name, value in options.items() if value is not None for word in (f"--{name}", value)
     ]
@@ -148,9 +177,9 @@ def _finish(record: "ProfileRecord | None", plan: "ProfilePlan", top: int, as_js
     from calotype.cli.profile_tables import show
 
     if record is None:
-        typer.echo("the window was marked; what was seen is with the program that looked", err=True)
+        typer.echo("the window was marked; the results are in the external profiler", err=True)
         return
     write(record, plan.out, top)
     show(record, top, as_json)
     if not as_json:
-        typer.echo(f"everything is in {plan.out / SUMMARY}")
+        typer.echo(f"results are in {plan.out / SUMMARY}")

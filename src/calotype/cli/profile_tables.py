@@ -1,4 +1,4 @@
-"""A profile on the terminal. Knows nothing of how it was taken."""
+"""Terminal tables of a profile."""
 
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ _BAR = 40
 
 
 def show(record: "ProfileRecord", top: int, as_json: bool) -> None:
-    """Print for people; for programs the longest kernels, without the machine: the file has all."""
+    """Print tables; as JSON, the longest kernels without the fingerprint, as the file has everything."""
     if as_json:
         values = record.model_dump(mode="json", exclude={"fingerprint"})
         print_json({**values, "kernels": values["kernels"][:top]})
@@ -44,7 +44,7 @@ def _with_bars(record: "ProfileRecord") -> Rows:
 
 
 def _in_two_lines(rows: Rows) -> Rows:
-    """What a kernel is under its name: side by side they would leave neither any room."""
+    """Put the description of a kernel below its name, as both do not fit side by side."""
     return [{**row, "name": f"{row['name']}\n  {row[_SENTENCE]}"} for row in rows]
 
 

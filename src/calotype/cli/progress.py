@@ -1,7 +1,4 @@
-"""Progress for people, on stderr: a bar where someone watches, now and then a line where not.
-
-Knows nothing of the work.
-"""
+"""Progress on stderr, as a bar on a terminal or as occasional lines elsewhere; Ctrl-C handling."""
 
 import math
 import signal
@@ -29,7 +26,7 @@ SECONDS_BETWEEN_LINES = 10
 
 
 class _Speed(ProgressColumn):
-    """Steps per second, as samplers are compared by."""
+    """Steps per second."""
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
@@ -37,7 +34,7 @@ class _Speed(ProgressColumn):
 
 
 class Bar:
-    """A `calotype.core.progress.Progress` that draws."""
+    """A `calotype.core.progress.Progress` that draws a bar."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -54,9 +51,9 @@ class Bar:
 
 
 class Lines:
-    """A `calotype.core.progress.Progress` for files: a line every so many seconds at most.
+    """A `calotype.core.progress.Progress` for log files, with at most one line per interval.
 
-    It says what is described; of work that describes nothing, its name and how far it is, if it takes long.
+    Lines show the description; work without one shows its label and progress if it takes long.
     """
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
@@ -84,15 +81,15 @@ class Lines:
         self._label = None
         now, ends = self._clock(), self._done + 1 >= self._total
         if ends or now - self._last_s >= SECONDS_BETWEEN_LINES:
-            # Described before it counts as done.
+            # Work describes a step before it counts it as done.
             self._write(f"{self._done + 1}/{self._total}  {label}")
             self._last_s = now
 
 
 @contextmanager
 def progress_for(*, quiet: bool = False) -> Iterator[Bar]:
-    """A bar for as long as the block runs."""
-    # All but the bar keep their width: in a narrow terminal the numbers are worth more than it is.
+    """Show a progress bar while the block runs."""
+    # In a narrow terminal only the bar shrinks, as the numbers matter more.
     whole = Column(no_wrap=True)
     columns = (
         TextColumn("{task.description}"),
@@ -108,7 +105,7 @@ def progress_for(*, quiet: bool = False) -> Iterator[Bar]:
 
 @contextmanager
 def show_progress() -> Iterator[Bar | Lines]:
-    """For work of hours: a bar on a terminal, lines elsewhere."""
+    """Progress for long work: a bar on a terminal, lines elsewhere."""
     if not console(stderr=True).is_terminal:
         yield Lines(lambda text: print(text, file=sys.stderr, flush=True))
         return
@@ -118,7 +115,7 @@ def show_progress() -> Iterator[Bar | Lines]:
 
 @contextmanager
 def cancellable() -> Iterator[CancelToken]:
-    """The first Ctrl-C stops between two steps; a second one stops at once."""
+    """Stop between two steps at the first Ctrl-C, at once at the second."""
     token = CancelToken()
 
     def on_signal(*_: object) -> None:
@@ -135,7 +132,7 @@ def cancellable() -> Iterator[CancelToken]:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Inside `cancellable`: Ctrl-C stops at once. A model that loads has no steps, and nothing to lose."""
+    """Inside `cancellable`, let Ctrl-C stop at once: loading a model has no steps and no results to lose."""
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield

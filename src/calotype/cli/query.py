@@ -1,4 +1,4 @@
-"""`calotype query`: ask a deployment for pictures."""
+"""`calotype query`: generate images on a deployment."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,42 +13,66 @@ if TYPE_CHECKING:
 
 def command(
     name: Annotated[
-        str, typer.Argument(help="The deployment's name; elsewhere HOST:PORT of its gRPC interface.")
+        str,
+        typer.Argument(
+            help="Name of a local deployment, or HOST:PORT of the gRPC interface of a remote one."
+        ),
     ],
-    prompt: Annotated[str, typer.Argument(help="What to show.")],
-    negative: Annotated[str | None, typer.Option("--negative", help="What to keep away from.")] = None,
-    width: Annotated[int | None, typer.Option("--width", "-W", help="Pixels, a multiple of 8.")] = None,
-    height: Annotated[int | None, typer.Option("--height", "-H", help="Pixels, a multiple of 8.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Sampling steps. Default: 20.")] = None,
-    cfg: Annotated[float | None, typer.Option(help="Guidance; 1 is off. Default: 7.5.")] = None,
-    sampler: Annotated[str | None, typer.Option(help="Default: dpmpp_2m.")] = None,
-    schedule: Annotated[str | None, typer.Option(help="Noise levels. Default: karras.")] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Of the first picture; drawn at random if not given.")
+    prompt: Annotated[str, typer.Argument(help="Text prompt: what the image shows.")],
+    negative: Annotated[
+        str | None, typer.Option("--negative", help="Negative prompt: what the image must not show.")
     ] = None,
-    count: Annotated[int | None, typer.Option("--count", "-n", help="Pictures.")] = None,
+    width: Annotated[
+        int | None, typer.Option("--width", "-W", help="Image width in pixels, a multiple of 8.")
+    ] = None,
+    height: Annotated[
+        int | None, typer.Option("--height", "-H", help="Image height in pixels, a multiple of 8.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Number of sampling steps. Default: 20.")] = None,
+    cfg: Annotated[
+        float | None, typer.Option(help="Classifier-free guidance scale; 1 turns it off. Default: 7.5.")
+    ] = None,
+    sampler: Annotated[str | None, typer.Option(help="Sampler. Default: dpmpp_2m.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="Noise schedule. Default: karras.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the first image. Default: random.")] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", help="Number of images, with consecutive seeds.")
+    ] = None,
     lora: Annotated[
-        list[str] | None, typer.Option("--lora", help="NAME[:STRENGTH[:TEXT_STRENGTH]]; may be given again.")
+        list[str] | None,
+        typer.Option("--lora", help="LoRA to apply: NAME[:STRENGTH[:TEXT_STRENGTH]]; repeatable."),
     ] = None,
-    image: Annotated[Path | None, typer.Option(help="Start from this picture.")] = None,
-    mask: Annotated[Path | None, typer.Option(help="Paint only where this is white.")] = None,
-    strength: Annotated[float | None, typer.Option(help="How far to leave the picture.")] = None,
-    model: Annotated[str | None, typer.Option("--model", "-m", help="One of the deployment's.")] = None,
-    preset: Annotated[str | None, typer.Option(help="Optimisations; the worker's own if not said.")] = None,
-    priority: Annotated[int | None, typer.Option(help="Higher goes first; from -100 to 100.")] = None,
+    image: Annotated[Path | None, typer.Option(help="Initial image for image-to-image.")] = None,
+    mask: Annotated[
+        Path | None, typer.Option(help="Mask for inpainting: white is repainted, black is kept.")
+    ] = None,
+    strength: Annotated[
+        float | None, typer.Option(help="Denoising strength, 0 to 1: how much the initial image changes.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="Model of the deployment to use. Default: its first.")
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Optimization preset. Default: the preset of the worker.")
+    ] = None,
+    priority: Annotated[
+        int | None, typer.Option(help="Priority from -100 to 100; jobs with a higher one run first.")
+    ] = None,
     deadline: Annotated[
-        float | None, typer.Option(help="Seconds it has; then it fails. Default: any time.")
+        float | None,
+        typer.Option(help="Fail the job if it takes longer than this many seconds. Default: no limit."),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the pictures.")] = Path("outputs"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output folder for the images.")] = Path("outputs"),
     api_key: Annotated[
-        str | None, typer.Option(help="If the deployment asks for one.", envvar="CALOTYPE_API_KEY")
+        str | None, typer.Option(help="API key, if the deployment requires one.", envvar="CALOTYPE_API_KEY")
     ] = None,
     certificate: Annotated[
-        Path | None, typer.Option(help="PEM file that one elsewhere is trusted by, for TLS.")
+        Path | None,
+        typer.Option(help="PEM file with the CA or server certificate of a remote deployment, for TLS."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Have a deployment make pictures; Ctrl-C cancels."""
+    """Generate images on a deployment; Ctrl-C cancels the job."""
     from calotype.cli.generate_run import check_out
     from calotype.cli.output import print_json
     from calotype.cli.parsers import parse_lora

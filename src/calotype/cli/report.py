@@ -1,4 +1,4 @@
-"""`calotype report`: measurements as a page people want to read, and as Markdown."""
+"""`calotype report`: write measurements as one HTML page and as Markdown."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,15 +9,15 @@ import typer
 def command(
     records: Annotated[
         list[Path],
-        typer.Argument(metavar="RECORDS…", help="Files of records, JSON Lines or JSON, or folders of runs."),
+        typer.Argument(metavar="RECORDS…", help="Record files (JSON Lines or JSON) or folders of runs."),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder that the report goes to.")],
-    title: Annotated[str | None, typer.Option(help="What it is headed by.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output folder of the report.")],
+    title: Annotated[str | None, typer.Option(help="Title of the report.")] = None,
 ) -> None:
-    """Write one HTML page that needs no network, and Markdown with the same content.
+    """Write a report of benchmark records: one self-contained HTML page, and Markdown with the same content.
 
-    Plots, tables to sort and filter, references and conclusions come from whatever the records hold. Failures
-    are shown as such; lines that cannot be read are listed at the end.
+    It holds plots, sortable and filterable tables, references and conclusions, as far as the records go.
+    Failures are shown as such; unreadable lines are listed at the end.
     """
     from calotype.bench.report.build import compose
     from calotype.bench.report.load import gather

@@ -1,4 +1,4 @@
-"""`calotype serve` and `calotype deploy`: a deployment in the foreground and in the background."""
+"""`calotype serve` and `calotype deploy`: run a deployment in the foreground or in the background."""
 
 import logging
 from typing import TYPE_CHECKING, Annotated
@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 
 Models = Annotated[
     list[str] | None,
-    typer.Argument(metavar="MODEL...", help="Catalogue name, file, folder, hub id. Default: emoji."),
+    typer.Argument(
+        metavar="MODEL...", help="Models to serve: catalogue name, file, folder or hub id. Default: emoji."
+    ),
 ]
-Name = Annotated[str | None, typer.Option(help="What it is found by. Default: calotype.")]
+Name = Annotated[str | None, typer.Option(help="Name of the deployment. Default: calotype.")]
 
 
 @with_groups
@@ -30,7 +32,7 @@ def serve(
     reach: ForegroundOptions,
     ray: RayOptions,
 ) -> None:
-    """Serve models in the foreground: HTTP, gRPC and a durable queue, until Ctrl-C."""
+    """Serve models over HTTP and gRPC with a durable queue, in the foreground; Ctrl-C stops the server."""
     import asyncio
 
     from calotype.cli.output import console
@@ -44,8 +46,8 @@ def serve(
     place = deployment_dir(plan.name)
     out = console(stderr=True)
 
-    class Said(ReadinessNotifier):
-        """To who sits before the terminal, too."""
+    class TerminalNotifier(ReadinessNotifier):
+        """Also prints readiness to the terminal."""
 
         def notify(self, kind: Kind, text: str = "") -> None:
             super().notify(kind, text)
@@ -60,7 +62,7 @@ def serve(
         log_as_json()
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
         out.print(f"starting {plan.name} with {', '.join(plan.models)}")
-        asyncio.run(run(plan, place, Said()))
+        asyncio.run(run(plan, place, TerminalNotifier()))
 
 
 @with_groups
@@ -72,10 +74,12 @@ def deploy(
     workers: ServingOptions,
     reach: ReachOptions,
     ray: RayOptions,
-    systemd: Annotated[bool, typer.Option("--systemd", help="Print a systemd unit instead.")] = False,
+    systemd: Annotated[
+        bool, typer.Option("--systemd", help="Print a systemd unit instead of starting the deployment.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Start a deployment that outlives the shell; returns when it is ready."""
+    """Start a deployment in the background and return when it is ready."""
     from calotype.cli.output import console, print_json
     from calotype.serve.lifecycle.config import DeploymentConfig
     from calotype.serve.lifecycle.daemon import deploy as start
@@ -118,7 +122,7 @@ def _plan(
 ) -> "DeploymentConfig":
     from calotype.core.extras import require_extra
 
-    # Here, because the server in the background could only write the failure into its log.
+    # Checked here, as a server in the background can report the failure only in its log.
     require_extra("serve")
     from calotype.serve.lifecycle.config import DeploymentConfig
     from calotype.serve.lifecycle.registry import DEFAULT_NAME, deployment_dir

@@ -1,4 +1,4 @@
-"""What `calotype serve`, `deploy` and `update` take alike, and the parts of a plan they make."""
+"""Options that `calotype serve`, `deploy` and `update` share, and their fields of a DeploymentConfig."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,22 +9,26 @@ import typer
 from calotype.cli.common_options import ModelsFolderThere
 from calotype.spec.constants import DEFAULT_PRESET
 
-_REACH = "How it is reached"
+_REACH = "Network"
 
 
 def given_options(values: dict[str, Any]) -> dict[str, Any]:
-    """Without what was not said, which is the plan's to decide."""
+    """Drop options that were not given, so that the config applies its own defaults."""
     return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """How models are run."""
+    """Options of the engine."""
 
-    preset: Annotated[str | None, typer.Option(help="Optimisations; see `calotype engine presets`.")] = None
-    precision: Annotated[str | None, typer.Option(help="fp32, fp16 or bf16.")] = None
+    preset: Annotated[
+        str | None, typer.Option(help="Optimization preset; see `calotype engine presets`.")
+    ] = None
+    precision: Annotated[
+        str | None, typer.Option(help="fp32, fp16 or bf16. Default: fp16 on a GPU, fp32 on a CPU.")
+    ] = None
     max_rows: Annotated[
-        int | None, typer.Option(help="Rows of one UNet evaluation, two a guided picture.")
+        int | None, typer.Option(help="Maximum rows of one UNet evaluation; a guided image takes two.")
     ] = None
     folder: ModelsFolderThere = None
 
@@ -39,35 +43,40 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class ServingOptions(ModelOptions):
-    """What works, and how long it may take."""
+    """Options of the workers and their limits."""
 
-    preset: Annotated[str, typer.Option(help="Optimisations; see `calotype engine presets`.")] = (
+    preset: Annotated[str, typer.Option(help="Optimization preset; see `calotype engine presets`.")] = (
         DEFAULT_PRESET
     )
     device: Annotated[
         list[str] | None,
-        typer.Option(help="cpu, cuda:N, GPU-…, MIG-… or all; may be given again, a worker each."),
+        typer.Option(help="cpu, cuda:N, GPU-…, MIG-… or all; repeatable, one worker per device."),
     ] = None
-    drain: Annotated[float, typer.Option(help="Seconds that running jobs have when it stops.")] = 30.0
+    drain: Annotated[
+        float, typer.Option(help="Seconds for running jobs to finish when the deployment stops.")
+    ] = 30.0
     hang_limit: Annotated[
-        float, typer.Option(help="Seconds that a worker may be silent between two steps.")
+        float, typer.Option(help="Seconds without a step after which a worker counts as hung.")
     ] = 600.0
     load_limit: Annotated[
-        float, typer.Option(help="The same while it loads or compiles a model, or runs a node.")
+        float, typer.Option(help="The same limit while a worker loads or compiles a model, or runs a node.")
     ] = 1800.0
     records: Annotated[
-        list[Path] | None, typer.Option(help="Folder with measurements for the page; may be given again.")
+        list[Path] | None, typer.Option(help="Folder of benchmark records for the web page; repeatable.")
     ] = None
     sets: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="Any limit of docs/serving.md, as queue.max_age_s=3600."
+            "--set",
+            metavar="KEY=VALUE",
+            help="Any setting of docs/serving.md, for example queue.max_age_s=3600.",
         ),
     ] = None
     keys: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of a keys.json that lets clients in. Default: its own.", rich_help_panel=_REACH
+            help="Folder with the keys.json of API keys. Default: the folder of the deployment.",
+            rich_help_panel=_REACH,
         ),
     ] = None
 
@@ -85,24 +94,32 @@ class ServingOptions(ModelOptions):
 
 @dataclass(frozen=True)
 class ReachOptions:
-    """How it is reached."""
+    """Network options."""
 
     host: Annotated[
-        str, typer.Option(help="Address; anything but loopback needs an API key.", rich_help_panel=_REACH)
+        str,
+        typer.Option(
+            help="Address to listen on; any but loopback requires an API key.", rich_help_panel=_REACH
+        ),
     ] = "127.0.0.1"
-    port: Annotated[int, typer.Option(help="Of HTTP; 0 takes any free one.", rich_help_panel=_REACH)] = 0
-    grpc_port: Annotated[int, typer.Option(help="0 takes any free one.", rich_help_panel=_REACH)] = 0
+    port: Annotated[int, typer.Option(help="HTTP port; 0 picks a free one.", rich_help_panel=_REACH)] = 0
+    grpc_port: Annotated[int, typer.Option(help="gRPC port; 0 picks a free one.", rich_help_panel=_REACH)] = 0
     tls_certificate: Annotated[
-        Path | None, typer.Option(help="PEM file; with --tls-key.", rich_help_panel=_REACH)
+        Path | None,
+        typer.Option(help="TLS certificate, a PEM file; requires --tls-key.", rich_help_panel=_REACH),
     ] = None
-    tls_key: Annotated[Path | None, typer.Option(help="PEM file.", rich_help_panel=_REACH)] = None
+    tls_key: Annotated[
+        Path | None, typer.Option(help="TLS private key, a PEM file.", rich_help_panel=_REACH)
+    ] = None
     admin: Annotated[
         list[str] | None,
-        typer.Option(help="An API key's name that may load models.", rich_help_panel=_REACH),
+        typer.Option(help="Name of an API key that may load models; repeatable.", rich_help_panel=_REACH),
     ] = None
     allowed_host: Annotated[
         list[str] | None,
-        typer.Option(help="A name of this server; may be given again.", rich_help_panel=_REACH),
+        typer.Option(
+            help="Host name that requests may use for this server; repeatable.", rich_help_panel=_REACH
+        ),
     ] = None
 
     def as_plan(self) -> dict[str, Any]:
@@ -121,6 +138,6 @@ class ReachOptions:
 
 @dataclass(frozen=True)
 class ForegroundOptions(ReachOptions):
-    """The same, on the port that ComfyUI's clients know."""
+    """The same with the default port of ComfyUI, which its clients expect."""
 
-    port: Annotated[int, typer.Option(help="Of HTTP; 0 takes any free one.", rich_help_panel=_REACH)] = 8188
+    port: Annotated[int, typer.Option(help="HTTP port; 0 picks a free one.", rich_help_panel=_REACH)] = 8188

@@ -1,4 +1,4 @@
-"""Options of deployments in a Ray cluster, and the part of a plan they make. Knows nothing of Ray."""
+"""Options of deployments in a Ray cluster, and their fields of a DeploymentConfig."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -11,41 +11,52 @@ from calotype.core.errors import Problem, RequestError
 _PANEL = "Replicas in a Ray cluster (--engine ray)"
 
 Engine = Annotated[
-    str | None, typer.Option(help="calotype; ray, for replicas in a cluster; nothing, to try all else.")
+    str | None,
+    typer.Option(help="calotype; ray for replicas in a Ray cluster; nothing for a fake engine in tests."),
 ]
 
 
 @dataclass(frozen=True)
 class ReplicaOptions:
-    """How many replicas, and what each takes."""
+    """Number of replicas and resources of each."""
 
-    replicas: Annotated[int | None, typer.Option(help="So many, always.", rich_help_panel=_PANEL)] = None
+    replicas: Annotated[
+        int | None, typer.Option(help="Fixed number of replicas.", rich_help_panel=_PANEL)
+    ] = None
     min_replicas: Annotated[
-        int | None, typer.Option(help="However short the queue.", rich_help_panel=_PANEL)
+        int | None, typer.Option(help="Minimum number of replicas when autoscaling.", rich_help_panel=_PANEL)
     ] = None
     max_replicas: Annotated[
-        int | None, typer.Option(help="However long the queue.", rich_help_panel=_PANEL)
+        int | None, typer.Option(help="Maximum number of replicas when autoscaling.", rich_help_panel=_PANEL)
     ] = None
     jobs_per_replica: Annotated[
         int | None,
-        typer.Option(help="Waiting or running. Default: a full batch.", rich_help_panel=_PANEL),
+        typer.Option(
+            help="Queued or running jobs per replica to scale for. Default: a full batch.",
+            rich_help_panel=_PANEL,
+        ),
     ] = None
     gpus_per_replica: Annotated[
-        float | None, typer.Option(help="0.5 lets two share one.", rich_help_panel=_PANEL)
+        float | None,
+        typer.Option(help="GPUs per replica; 0.5 lets two replicas share one.", rich_help_panel=_PANEL),
     ] = None
-    cpus_per_replica: Annotated[float | None, typer.Option(rich_help_panel=_PANEL)] = None
+    cpus_per_replica: Annotated[
+        float | None, typer.Option(help="CPU cores per replica.", rich_help_panel=_PANEL)
+    ] = None
     replica_resource: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=AMOUNT", help="Of the cluster's own; may be given again.", rich_help_panel=_PANEL
+            metavar="NAME=AMOUNT",
+            help="Custom Ray resource that each replica takes; repeatable.",
+            rich_help_panel=_PANEL,
         ),
     ] = None
 
     def cluster(self) -> dict[str, Any]:
-        """As a plan has it, with what was said alone."""
+        """The config's `cluster` section, with the given options only."""
         least, most = self.min_replicas, self.max_replicas
         if self.replicas is not None and (least is not None or most is not None):
-            rule = "say either how many replicas there are, or between how many"
+            rule = "excludes --min-replicas and --max-replicas; give a fixed number or a range"
             raise RequestError([Problem("replicas", rule, self.replicas)])
         size = {
             "least": self.replicas if least is None else least,
@@ -64,12 +75,13 @@ class ReplicaOptions:
 
 @dataclass(frozen=True)
 class RayOptions(ReplicaOptions):
-    """The same, and where they are."""
+    """The same plus the address of the cluster."""
 
     ray_address: Annotated[
         str | None,
         typer.Option(
-            help="Head's HOST:PORT. Default: the cluster here, or one made.", rich_help_panel=_PANEL
+            help="HOST:PORT of the head. Default: the local cluster, started if there is none.",
+            rich_help_panel=_PANEL,
         ),
     ] = None
 
@@ -78,16 +90,16 @@ class RayOptions(ReplicaOptions):
 
 
 def chosen_engine(engine: str | None, ray: RayOptions) -> dict[str, Any]:
-    """Fields of a plan: `ray` is where workers are, `ray:nothing` with an engine that does nothing there."""
+    """Config fields of --engine: `ray` runs workers in Ray, `ray:nothing` runs the fake engine there."""
     kind, _, inner = (engine or "").partition(":")
     cluster = ray.cluster()
     if kind == "ray":
         size = cluster.get("replicas", {})
-        # The most that is not said is no fewer than the least.
+        # Without a maximum, the minimum is the maximum too.
         size.setdefault("most", size.get("least", 1))
         return {"engine": inner or None, "cluster": cluster}
     if cluster:
-        rule = f"{', '.join(cluster)} is said of replicas, and there are none; add --engine ray"
+        rule = f"{', '.join(cluster)} applies to replicas only; add --engine ray"
         raise RequestError([Problem("engine", rule, engine)])
     return {"engine": engine}
 

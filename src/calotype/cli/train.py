@@ -1,4 +1,4 @@
-"""`calotype train`: run a recipe or measure it, prepare its data, show it, export what it made."""
+"""`calotype train`: train or benchmark a recipe, precompute its data, show its config, export its result."""
 
 import json
 import os
@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from calotype.cli.common_options import AsJson, ModelsFolder, ModelsFolderThere, check_models_folder
+from calotype.cli.examples import examples
 from calotype.cli.launch_options import File, GpusPerNode, LaunchOptions, Nodes, Sets, Where, typed
 from calotype.cli.train_table import table
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _RunsRecipes(TyperGroup):
-    """`calotype train RECIPE` is `calotype train run RECIPE`: what is no verb is a recipe."""
+    """Makes `calotype train RECIPE` short for `calotype train run RECIPE`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and not args[0].startswith("-") and args[0] not in self.commands:
@@ -34,41 +35,54 @@ class _RunsRecipes(TyperGroup):
 app = typer.Typer(
     cls=_RunsRecipes,
     no_args_is_help=True,
-    help="Train a recipe: calotype train RECIPE KEY=VALUE...; export what it made.",
+    help="Train recipes (calotype train RECIPE KEY=VALUE...), benchmark them and export the results.",
 )
-app.command()(table)
+app.command(
+    epilog=examples(
+        "calotype train table sd1-grid --out runs/grid",
+        "calotype train table rows.yaml --out runs/rows --row-limit-s 1800",
+    )
+)(table)
 
 
-@app.command("run")
+@app.command(
+    "run",
+    epilog=examples(
+        "calotype train sd15 data.path=DATA model.micro_batch_size=8",
+        "calotype train sd2-base --launch slurm --nodes 2 --gpus-per-node 8",
+        "calotype train sd15 --benchmark --benchmark-steps 50",
+    ),
+)
 def run(
     context: typer.Context,
-    recipe: Annotated[str, typer.Argument(help="A recipe's name, or a YAML file.")],
+    recipe: Annotated[str, typer.Argument(help="Recipe name or YAML file.")],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE...", help="For instance model.micro_batch_size=8."),
+        typer.Argument(
+            metavar="KEY=VALUE...", help="Recipe settings to override, for example model.micro_batch_size=8."
+        ),
     ] = None,
     print_config: Annotated[
-        bool, typer.Option("--print-config", help="Show every value and where it came from; train nothing.")
+        bool, typer.Option("--print-config", help="Print every setting and its source, then exit.")
     ] = False,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda. Default: a GPU if there is one, else the CPU.")
+    ] = None,
     models: ModelsFolderThere = None,
     as_json: AsJson = False,
     benchmark: Annotated[
-        bool, typer.Option("--benchmark", help="Measure some steps and print a row; keeps no checkpoint.")
+        bool,
+        typer.Option("--benchmark", help="Measure some steps and print a table row; writes no checkpoint."),
     ] = False,
-    benchmark_steps: Annotated[int, typer.Option(min=1, help="With --benchmark: steps to measure.")] = 30,
-    warmup_steps: Annotated[
-        int, typer.Option(min=0, help="With --benchmark: steps before the clock starts.")
-    ] = 10,
+    benchmark_steps: Annotated[int, typer.Option(min=1, help="With --benchmark: measured steps.")] = 30,
+    warmup_steps: Annotated[int, typer.Option(min=0, help="With --benchmark: warm-up steps.")] = 10,
     record: Annotated[
         Path | None,
-        typer.Option(
-            help="With --benchmark: a file for the whole record; one in the run's folder if not said."
-        ),
+        typer.Option(help="With --benchmark: record file. Default: a file in the folder of the run."),
     ] = None,
     ceiling_tflops: Annotated[
         float | None,
-        typer.Option(min=1e-6, help="With --benchmark: the device's measured best, to tell MFU from."),
+        typer.Option(min=1e-6, help="With --benchmark: peak TFLOP/s of the device, to compute MFU."),
     ] = None,
     launch: Where = None,
     launch_file: File = None,
@@ -76,10 +90,9 @@ def run(
     nodes: Nodes = None,
     gpus_per_node: GpusPerNode = None,
 ) -> None:
-    """Train a recipe. Goes on where it stopped; SIGTERM and Ctrl-C save and end with 0.
+    """Train a recipe, resuming from its last checkpoint; SIGTERM and Ctrl-C save one and exit with 0.
 
-    Several devices: calotype train RECIPE trainer.devices=N; several machines: calotype train RECIPE
-    --launch slurm --nodes 2 --gpus-per-node 8
+    For several devices set trainer.devices=N; for several nodes use --launch.
     """
     from calotype.train.recipes import load_recipe
 
@@ -90,12 +103,12 @@ def run(
         from calotype.core.errors import Problem, RequestError
 
         name = "--record" if record else "--ceiling-tflops"
-        raise RequestError([Problem(name, "says something about a benchmark; add --benchmark")])
-    asked = LaunchOptions(launch, launch_file, launch_set or (), nodes, gpus_per_node)
-    if asked.elsewhere():
+        raise RequestError([Problem(name, "is a benchmark option; add --benchmark")])
+    target = LaunchOptions(launch, launch_file, launch_set or (), nodes, gpus_per_node)
+    if target.elsewhere():
         from calotype.cli.train_launch import submit_training
 
-        submit_training(asked, context, as_json)
+        submit_training(target, context, as_json)
         return
     check_models_folder(models)
     chosen = load_recipe(recipe, overrides or []).recipe
@@ -118,23 +131,23 @@ def run(
 
 
 def _place(device: str | None) -> "torch.device | None":
-    """The device if one was named; a GPU is looked for later if not."""
+    """The named device; without a name, training picks one later."""
     from calotype.engine.device import choose_device
 
     return choose_device(device) if device else None
 
 
 def _start_others(
-    verb: str, context: typer.Context, recipe: "Recipe", as_json: bool, *, take_stops: bool = True
+    subcommand: str, context: typer.Context, recipe: "Recipe", as_json: bool, *, take_stops: bool = True
 ) -> None:
-    """Where the recipe wants several processes and nobody started them: start them, and end as they do."""
+    """Start the processes of a multi-device recipe, unless a launcher did, and exit with their code."""
     from calotype.train.distributed.launch_local import run_processes, wants_processes
 
     if not wants_processes(recipe):
         return
     arguments, options = typed(context)
-    # Recipes and folders may be called as an option is.
-    words = ["train", verb, *options, *(["--json"] if as_json else []), "--", *arguments]
+    # "--", as a recipe or folder may have the name of an option.
+    words = ["train", subcommand, *options, *(["--json"] if as_json else []), "--", *arguments]
     raise typer.Exit(run_processes(recipe.trainer.devices, words, take_stops=take_stops))
 
 
@@ -146,29 +159,31 @@ def _train(recipe: "Recipe", device: "torch.device | None", models: Path | None,
     with show_progress() as bar:
         outcome = train(recipe, device=device, progress=bar, models=models, owns_process=True)
     if os.environ.get("RANK", "0") == "0":
-        _tell(outcome, as_json)  # all ranks end alike; the first says so
+        _report(outcome, as_json)  # all ranks have the same outcome; rank 0 reports it
     if not outcome.begun:
         end_at_once()
 
 
-def _tell(outcome: "Outcome", as_json: bool) -> None:
+def _report(outcome: "Outcome", as_json: bool) -> None:
     from calotype.cli.output import print_json
 
     if as_json:
         print_json(outcome)
         return
     if not outcome.begun:
-        way = f"goes on from step {outcome.step}" if outcome.step else "begins again"
-        typer.echo(f"stopped before its first step was over; the same command {way}")
+        start = f"resumes at step {outcome.step}" if outcome.step else "starts over"
+        typer.echo(f"stopped before the first step finished; the same command {start}")
         return
     how = "stopped" if outcome.stopped_early else "done"
     typer.echo(f"{how} at step {outcome.step} ({outcome.samples} samples); checkpoints in {outcome.folder}")
     if outcome.random_weights:
-        typer.echo("the model started from random numbers (model.weights=random)")
+        typer.echo("the model started from random weights (model.weights=random)")
     if outcome.unreadable:
         some = ", ".join(outcome.unreadable[:5]) + (", …" if len(outcome.unreadable) > 5 else "")
         where = outcome.folder / "unreadable-rank*.jsonl"
-        typer.echo(f"could not be read: {len(outcome.unreadable)} samples ({some}); why is in {where}")
+        typer.echo(
+            f"{len(outcome.unreadable)} samples could not be read ({some}); the reasons are in {where}"
+        )
 
 
 def _benchmark(
@@ -199,7 +214,7 @@ def _benchmark(
 
 
 def _typed(*words: str, options: dict[str, int]) -> str:
-    """The command as a person would type it, with torchrun where it was started so."""
+    """The command as a user would type it, under torchrun if it runs under torchrun."""
     named = [f"{name}={value}" for name, value in options.items()]
     program = ["calotype", "train"]
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -209,24 +224,29 @@ def _typed(*words: str, options: dict[str, int]) -> str:
     return shlex.join([*program, *words, *named])
 
 
-@app.command()
+@app.command(epilog=examples("calotype train precompute sd15 data/latents data.path=DATA"))
 def precompute(
     context: typer.Context,
-    recipe: Annotated[str, typer.Argument(help="A recipe's name, or a YAML file.")],
-    destination: Annotated[Path, typer.Argument(help="A folder for the results, or one to go on with.")],
-    overrides: Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE...")] = None,
-    dtype: Annotated[str, typer.Option(help="fp32, fp16 or bf16: what the results are kept in.")] = "fp16",
-    samples_per_shard: Annotated[
-        int | None, typer.Option(min=1, help="About 1024, a multiple of the micro-batch, if not said.")
+    recipe: Annotated[str, typer.Argument(help="Recipe name or YAML file.")],
+    destination: Annotated[Path, typer.Argument(help="Output folder; an existing one is resumed.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="Recipe settings to override.")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one.")] = None,
+    dtype: Annotated[str, typer.Option(help="Data type of the results: fp32, fp16 or bf16.")] = "fp16",
+    samples_per_shard: Annotated[
+        int | None,
+        typer.Option(min=1, help="Samples per shard. Default: about 1024, a multiple of the micro-batch."),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda. Default: a GPU if there is one, else the CPU.")
+    ] = None,
     models: ModelsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Encode a recipe's pictures and captions once; train on them with data.kind=precomputed.
+    """Encode the images and captions of a recipe once; train on the result with data.kind=precomputed.
 
-    Goes on after the last complete shard; SIGTERM and Ctrl-C end with 0. Latents are the mean of the
-    autoencoder's distribution. Several devices share the work, as in training.
+    Resumes after the last complete shard; SIGTERM and Ctrl-C exit with 0. Latents are the mean of the VAE's
+    distribution. Several devices share the work, as in training.
     """
     from calotype.cli.output import print_json
     from calotype.cli.progress import progress_for
@@ -251,15 +271,15 @@ def precompute(
         print_json(done)
         return
     part = f" (part {done.part} of {done.num_parts})" if done.num_parts > 1 else ""
-    how = "done" if done.finished else "stopped; the same command goes on"
+    how = "done" if done.finished else "stopped; run the same command to resume"
     typer.echo(f"{how}: {done.num_samples} samples in {done.folder}{part}")
     if done.report.count:
         typer.echo(str(done.report))
 
 
-@app.command("list")
+@app.command("list", epilog=examples("calotype train list"))
 def list_recipes(as_json: AsJson = False) -> None:
-    """List the recipes that come with Calotype."""
+    """List the built-in recipes."""
     from calotype.cli.output import print_json
     from calotype.train.recipes import recipe_names
 
@@ -269,30 +289,41 @@ def list_recipes(as_json: AsJson = False) -> None:
         typer.echo("\n".join(recipe_names()))
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "calotype train export sd15 my-model",
+        "calotype train export sd15 my-model.safetensors --best --dtype bf16",
+    )
+)
 def export(
-    recipe: Annotated[str, typer.Argument(help="The recipe that was run.")],
+    recipe: Annotated[str, typer.Argument(help="Recipe name or YAML file of the run.")],
     destination: Annotated[
-        Path, typer.Argument(help="A new folder or file for the model, LoRA, word or VAE.")
+        Path, typer.Argument(help="New folder or file for the model, LoRA, embedding or VAE.")
     ],
-    overrides: Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE...")] = None,
-    dtype: Annotated[str, typer.Option(help="fp32, fp16 or bf16; for whole models.")] = "fp16",
-    live: Annotated[bool, typer.Option("--live", help="The live weights instead of their average.")] = False,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="Recipe settings to override.")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="Data type of exported models: fp32, fp16 or bf16.")] = "fp16",
+    live: Annotated[
+        bool, typer.Option("--live", help="Export the live weights instead of their EMA.")
+    ] = False,
     best: Annotated[
-        bool, typer.Option("--best", help="The checkpoint with the lowest metric instead of the newest.")
+        bool,
+        typer.Option("--best", help="Export the checkpoint with the lowest metric instead of the newest."),
     ] = False,
     samples: Annotated[
-        int, typer.Option(min=1, help="For a VAE: samples of the data to measure its scale on.")
+        int, typer.Option(min=1, help="VAE: data samples to measure the scale of its latents on.")
     ] = 1024,
     device: Annotated[
-        str | None, typer.Option(help="For a VAE: where to measure; a GPU if there is one.")
+        str | None,
+        typer.Option(help="VAE: device to measure on. Default: a GPU if there is one, else the CPU."),
     ] = None,
     models: ModelsFolder = None,
 ) -> None:
-    """Write what a run has learned so far: a model, a LoRA, a learned word or an autoencoder.
+    """Export the result of a run so far: a model, LoRA, textual inversion embedding or VAE.
 
-    An autoencoder becomes a diffusers folder with the scale of its latents in its configuration; train a
-    UNet on it with model.vae=FOLDER.
+    A VAE becomes a diffusers folder with the scale of its latents in its configuration; train a UNet on it
+    with model.vae=FOLDER.
     """
     from calotype.engine.device import choose_device
     from calotype.train.export import export as write
@@ -322,6 +353,6 @@ def _print_config(resolved: "ResolvedRecipe", as_json: bool) -> None:
     width = max(len(key) for key in values)
     out = console()
     for key, value in values.items():
-        # As YAML and the command line take it: null, true and not None, True.
-        said = value if isinstance(value, str) else json.dumps(value)
-        out.print(f"{key:<{width}}  {said}   ({resolved.sources[key]})", soft_wrap=True)
+        # As in YAML and on the command line: null and true, not None and True.
+        text = value if isinstance(value, str) else json.dumps(value)
+        out.print(f"{key:<{width}}  {text}   ({resolved.sources[key]})", soft_wrap=True)

@@ -1,6 +1,6 @@
-"""A training elsewhere: its recipe checked here, and told of the launch's nodes and processes.
+"""Launched training: validates the recipe and sets its nodes and processes to those of the launch.
 
-`calotype train RECIPE --launch …` and `calotype launch … train RECIPE` come here.
+Used by `calotype train RECIPE --launch …` and `calotype launch … train RECIPE`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from calotype.train.recipes import ResolvedRecipe
 
 RECORD = "record.json"
-"""The row of a benchmark, in the job's folder."""
+"""Benchmark record in the folder of the job."""
 _DEVICES, _NODES = "trainer.devices", "trainer.nodes"
 
 
 @dataclass(frozen=True)
 class Training:
-    """What is trained."""
+    """The training command of a launch."""
 
     recipe: str
     overrides: Sequence[str]
@@ -43,60 +43,66 @@ class Training:
         )
 
 
-def submit_training(asked: LaunchOptions, context: typer.Context, as_json: bool) -> None:
-    """Tell the recipe of the launch's processes, refuse what does not fit together, and submit."""
+def submit_training(launch: LaunchOptions, context: typer.Context, as_json: bool) -> None:
+    """Fit recipe and launch to each other, raise if they contradict, and submit."""
     from calotype.spec.launch import FOLDER
 
     (recipe, *overrides), options = typed(context)
     if context.params["benchmark"] and context.params["record"] is None:
         options = [*options, f"--record={FOLDER}/{RECORD}"]
-    spec, told = fitted(asked.spec(recipe, ["train", recipe]), Training.of(context.params), asked)
-    assert asked.where is not None
-    submit_launch(asked.where, spec.changed(command=("train", recipe, *overrides, *told, *options)), as_json)
+    spec, added = fitted(launch.spec(recipe, ["train", recipe]), Training.of(context.params), launch)
+    assert launch.where is not None
+    submit_launch(
+        launch.where, spec.changed(command=("train", recipe, *overrides, *added, *options)), as_json
+    )
 
 
 def fitted(
-    spec: "LaunchSpec", training: Training, asked: LaunchOptions, *, ask_cluster: bool = True
+    spec: "LaunchSpec", training: Training, launch: LaunchOptions, *, ask_cluster: bool = True
 ) -> "tuple[LaunchSpec, list[str]]":
-    """The launch as the training wants it, and the overrides that tell the recipe of it.
+    """The launch adapted to the recipe, and the overrides that adapt the recipe to the launch.
 
-    What only one of them says the other follows; raises RequestError where they contradict each other.
+    A setting that only one of them has applies to both; raises RequestError if they contradict.
     """
     from calotype.train.recipes import load_recipe
     from calotype.train.start_weights import check_encoders_are_chosen, check_weights_are_chosen
 
-    resolved, said = _read(training)
+    resolved, given = _read(training)
     if training.precomputes:
         check_encoders_are_chosen(resolved.recipe)
     elif not training.benchmark:
         check_weights_are_chosen(resolved.recipe)
-    spec = _laid_out(spec, {**_own_layout(resolved), **said}, training.on_cpu)
+    spec = _laid_out(spec, {**_own_layout(resolved), **given}, training.on_cpu)
     if not training.on_cpu and ask_cluster:
-        spec = asked.with_gpus(spec)
+        spec = launch.with_gpus(spec)
     elif not training.on_cpu:
-        warn_of_no_gpus(spec, asked.where)
-    _check_agreement(spec, resolved.recipe, said)
-    told = [f"{key}={str(value).lower()}" for key, value in _told(spec, resolved).items() if key not in said]
-    # All of it before anything waits in a queue.
-    load_recipe(training.recipe, [*training.overrides, *told])
-    return spec, told
+        warn_of_no_gpus(spec, launch.where)
+    _check_agreement(spec, resolved.recipe, given)
+    added = [
+        f"{key}={str(value).lower()}"
+        for key, value in _launch_overrides(spec, resolved).items()
+        if key not in given
+    ]
+    # Validate everything before the job waits in a queue.
+    load_recipe(training.recipe, [*training.overrides, *added])
+    return spec, added
 
 
 def _read(training: Training) -> "tuple[ResolvedRecipe, dict[str, int]]":
-    """The recipe without what overrides say of devices and nodes, as its batch may have to grow; and that."""
+    """The recipe without overrides of devices and nodes, as its batch may have to grow; and the overrides."""
     from calotype.spec.overrides import flatten, parse_overrides
     from calotype.train.recipes import load_recipe
 
     layout = [word for word in training.overrides if word.partition("=")[0] in (_DEVICES, _NODES)]
-    said = flatten(parse_overrides(layout))
-    if not all(isinstance(value, int) and value > 0 for value in said.values()):
-        load_recipe(training.recipe, training.overrides)  # raises, with what is wrong
+    given = flatten(parse_overrides(layout))
+    if not all(isinstance(value, int) and value > 0 for value in given.values()):
+        load_recipe(training.recipe, training.overrides)  # raises with the problem
     others = [word for word in training.overrides if word not in layout]
-    return load_recipe(training.recipe, others), said
+    return load_recipe(training.recipe, others), given
 
 
 def _own_layout(resolved: "ResolvedRecipe") -> dict[str, int]:
-    """What the recipe's file says of devices and nodes."""
+    """Devices and nodes that the recipe file sets."""
     from calotype.train.recipes import DEFAULT
 
     trainer = resolved.recipe.trainer
@@ -104,65 +110,65 @@ def _own_layout(resolved: "ResolvedRecipe") -> dict[str, int]:
     return {key: value for key, value in values.items() if resolved.sources[key] != DEFAULT}
 
 
-def _laid_out(spec: "LaunchSpec", wished: Mapping[str, int], on_cpu: bool) -> "LaunchSpec":
-    """With the devices and nodes that the recipe wishes for, where the launch says nothing of them."""
-    said, changes = spec.model_fields_set, {}
-    if _NODES in wished and "nodes" not in said:
-        changes["nodes"] = wished[_NODES]
-    if _DEVICES in wished and not spec.gpus_per_node and "processes_per_node" not in said:
-        if not on_cpu and "gpus_per_node" not in said:
-            changes["gpus_per_node"] = wished[_DEVICES]
+def _laid_out(spec: "LaunchSpec", requested: Mapping[str, int], on_cpu: bool) -> "LaunchSpec":
+    """The launch with devices and nodes of the recipe where it has none of its own."""
+    fields_set, changes = spec.model_fields_set, {}
+    if _NODES in requested and "nodes" not in fields_set:
+        changes["nodes"] = requested[_NODES]
+    if _DEVICES in requested and not spec.gpus_per_node and "processes_per_node" not in fields_set:
+        if not on_cpu and "gpus_per_node" not in fields_set:
+            changes["gpus_per_node"] = requested[_DEVICES]
         elif spec.launcher == "torchrun":
-            changes["processes_per_node"] = wished[_DEVICES]
+            changes["processes_per_node"] = requested[_DEVICES]
     return spec.changed(**changes) if changes else spec
 
 
 def warn_of_no_gpus(spec: "LaunchSpec", where: str | None) -> None:
-    """Say that a cluster may give no GPUs where nobody asked for any."""
-    # None that were said are none that are wanted; on Ray, slices of GPUs have names of their own.
-    is_answered = "gpus_per_node" in spec.model_fields_set or (where == "ray" and spec.ray.resources)
-    if where != "local" and not is_answered:
-        fix = "add --gpus-per-node before `train`, or --device cpu after the recipe if none are wanted"
-        typer.echo(f"warning: no GPUs are asked for, so {where} may give it none; {fix}", err=True)
+    """Warn that a cluster may assign no GPUs when the launch requests none."""
+    # An explicit 0 is intended; on Ray, GPU slices are custom resources.
+    is_decided = "gpus_per_node" in spec.model_fields_set or (where == "ray" and spec.ray.resources)
+    if where != "local" and not is_decided:
+        fix = "add --gpus-per-node before `train`, or --device cpu after the recipe to train without"
+        typer.echo(f"warning: the launch requests no GPUs, so {where} may assign none; {fix}", err=True)
 
 
-def _check_agreement(spec: "LaunchSpec", recipe: "Recipe", said: Mapping[str, int]) -> None:
-    """Refuse devices and nodes other than those the launch starts."""
+def _check_agreement(spec: "LaunchSpec", recipe: "Recipe", given: Mapping[str, int]) -> None:
+    """Raise if the recipe needs other devices and nodes than the launch starts."""
     from calotype.core.errors import Problem, RequestError
 
     starts = {_DEVICES: spec.processes_on_a_node, _NODES: spec.nodes}
-    # Without torchrun the command starts its processes by itself.
+    # Without torchrun the command starts its own processes.
     free = {_DEVICES} if spec.launcher == "plain" else set()
-    wrong = [key for key, value in said.items() if key not in free and value != starts[key]]
+    wrong = [key for key, value in given.items() if key not in free and value != starts[key]]
     if not wrong or recipe.trainer.elastic or spec.min_nodes is not None:
         return
-    asks = starts | dict(said)
-    rule = f"the recipe asks for {asks[_DEVICES]} devices × {asks[_NODES]} nodes, the launch starts "
-    rule += f"{starts[_DEVICES]} processes × {starts[_NODES]} nodes; leave trainer.devices and nodes out"
-    raise RequestError([Problem(wrong[0], rule, said[wrong[0]])])
+    needs = starts | dict(given)
+    rule = f"the recipe needs {needs[_DEVICES]} devices × {needs[_NODES]} nodes, the launch starts "
+    rule += f"{starts[_DEVICES]} processes × {starts[_NODES]} nodes; omit trainer.devices and trainer.nodes"
+    raise RequestError([Problem(wrong[0], rule, given[wrong[0]])])
 
 
-def _told(spec: "LaunchSpec", resolved: "ResolvedRecipe") -> dict[str, int | bool]:
-    """What the recipe has to know of the launch."""
+def _launch_overrides(spec: "LaunchSpec", resolved: "ResolvedRecipe") -> dict[str, int | bool]:
+    """Recipe settings that follow from the launch."""
     from calotype.train.recipes import OVERRIDE
 
     if spec.launcher == "plain":
         return {}
-    told: dict[str, int | bool] = {_DEVICES: spec.processes_on_a_node, _NODES: spec.nodes}
+    settings: dict[str, int | bool] = {_DEVICES: spec.processes_on_a_node, _NODES: spec.nodes}
     if spec.min_nodes is not None and resolved.sources["trainer.elastic"] != OVERRIDE:
-        told["trainer.elastic"] = True
+        settings["trainer.elastic"] = True
     if resolved.sources["model.global_batch_size"] != OVERRIDE:
-        told |= _larger_batch(resolved.recipe, spec.num_processes)
-    return told
+        settings |= _larger_batch(resolved.recipe, spec.num_processes)
+    return settings
 
 
 def _larger_batch(recipe: "Recipe", num_processes: int) -> dict[str, int]:
-    """A batch that so many processes can share, where the recipe's own is too small or does not divide."""
-    part = recipe.model
-    if part.global_batch_size % (part.micro_batch_size * num_processes) == 0:
+    """A global batch divisible by the processes, if that of the recipe is not."""
+    model = recipe.model
+    if model.global_batch_size % (model.micro_batch_size * num_processes) == 0:
         return {}
-    size = part.micro_batch_size * recipe.accumulation * num_processes
-    each = f"{part.micro_batch_size * recipe.accumulation} for each of {num_processes} processes"
-    why = f"the recipe's {part.global_batch_size} cannot be shared, so {each}"
+    size = model.micro_batch_size * recipe.accumulation * num_processes
+    each = f"{model.micro_batch_size * recipe.accumulation} for each of {num_processes} processes"
+    why = f"the recipe's {model.global_batch_size} cannot be divided, so {each}"
     typer.echo(f"model.global_batch_size={size}: {why}", err=True)
     return {"model.global_batch_size": size}

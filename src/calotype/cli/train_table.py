@@ -1,4 +1,4 @@
-"""`calotype train table`: a whole table of benchmarks, every row in a process of its own."""
+"""`calotype train table`: run a table of training benchmarks, one process per row."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,20 +9,26 @@ from calotype.cli.common_options import AsJson, ModelsFolder
 
 
 def table(
-    name: Annotated[str, typer.Argument(help="A table's name, or a YAML file.")],
-    out: Annotated[Path, typer.Option(help="A folder for the records and the table, or one to go on with.")],
-    row_limit_s: Annotated[float | None, typer.Option(min=0, help="Give up rows that take longer.")] = None,
+    name: Annotated[str, typer.Argument(help="Table name or YAML file.")],
+    out: Annotated[
+        Path, typer.Option(help="Output folder for the records and the table; an existing one is resumed.")
+    ],
+    row_limit_s: Annotated[
+        float | None, typer.Option(min=0, help="Abort a row after this many seconds.")
+    ] = None,
     ceiling_tflops: Annotated[
         float | None,
-        typer.Option(min=1e-6, help="The device's best for MFU; each row measures it if not said."),
+        typer.Option(min=1e-6, help="Peak TFLOP/s of the device for MFU. Default: measured by each row."),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda. Default: a GPU if there is one, else the CPU.")
+    ] = None,
     models: ModelsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure every row of a table; rows that fail say so. Goes on where it stopped.
+    """Run every row of a benchmark table; failed rows hold the reason. Run the command again to resume.
 
-    Ours: sd1-grid, sd1-ablation, sd2-base-grid. Rows with several devices start torchrun by themselves.
+    Built-in tables: sd1-grid, sd1-ablation, sd2-base-grid. Rows with several devices start torchrun.
     """
     from calotype.cli.output import print_json
     from calotype.cli.progress import show_progress
@@ -38,4 +44,4 @@ def table(
     elif done.records:
         typer.echo(table_of(done.records))
     if not done.finished:
-        typer.echo("stopped; the same command goes on", err=True)
+        typer.echo("stopped; run the same command to resume", err=True)

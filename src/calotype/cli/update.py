@@ -1,4 +1,4 @@
-"""`calotype update`: replicas of a running deployment replaced one by one."""
+"""`calotype update`: rolling update of the replicas of a running deployment."""
 
 from typing import Annotated
 
@@ -12,21 +12,21 @@ from calotype.cli.serve_options_ray import ReplicaOptions
 @with_groups
 def update(
     *,
-    name: Annotated[str, typer.Argument(help="The deployment's name.")],
+    name: Annotated[str, typer.Argument(help="Name of the deployment.")],
     models: Annotated[
-        list[str] | None, typer.Argument(metavar="MODEL...", help="Default: those it has.")
+        list[str] | None, typer.Argument(metavar="MODEL...", help="Models to serve. Default: unchanged.")
     ] = None,
     run: ModelOptions,
-    crowd: ReplicaOptions,
+    replicas: ReplicaOptions,
 ) -> None:
-    """Replace a deployment's replicas (--engine ray) one by one; what is not said stays as it is.
+    """Replace the replicas of a deployment (--engine ray) one by one; settings not given stay as they are.
 
-    Jobs are accepted and done meanwhile. With no options, replicas just start again: for a new version.
+    Jobs are accepted and run meanwhile. Without options, replicas restart, for example on a new version.
     """
     from calotype.cli.output import console
     from calotype.serve.lifecycle.api import update as replace
 
-    changes = {"models": models or None, **run.as_plan(), "cluster": crowd.cluster() or None}
+    changes = {"models": models or None, **run.as_plan(), "cluster": replicas.cluster() or None}
     with console(stderr=True).status(f"updating {name}"):
         replace(name, **given_options(changes))
     typer.echo(f"{name} is updated")

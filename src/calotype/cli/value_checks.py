@@ -1,6 +1,6 @@
-"""Rules that hold for the values of every option and argument of every command.
+"""Checks of the values of all options and arguments.
 
-The root applies them to the command that it is about to run, so a new command has them without a word.
+The root group applies them to every command, so new commands need no code for them.
 """
 
 import math
@@ -10,30 +10,30 @@ from typing import Any
 from calotype.core.errors import Problem, RequestError
 
 MAY_BE_EMPTY = frozenset({"prompts", "prompt", "negative", "inside"})
-"""Parameters that take an empty text: a prompt without words, and `mig deploy --command`."""
+"""Parameters that accept an empty string: prompts, and `mig deploy --command`."""
 
 
 def check_values_of(command: Any) -> None:
-    """Have a command, and all commands below it, refuse empty texts and numbers that are not finite."""
-    for below in getattr(command, "commands", {}).values():
-        check_values_of(below)
+    """Make a command and its subcommands reject empty strings and non-finite numbers."""
+    for subcommand in getattr(command, "commands", {}).values():
+        check_values_of(subcommand)
     for parameter in command.params:
         if "process_value" not in vars(parameter):
-            parameter.process_value = _checked(parameter, parameter.process_value)
+            parameter.process_value = _with_checks(parameter, parameter.process_value)
 
 
-def _checked(parameter: Any, process: Any) -> Any:
+def _with_checks(parameter: Any, process: Any) -> Any:
     name = max(parameter.opts, key=len) if parameter.param_type_name == "option" else parameter.name.upper()
 
     def checked(ctx: Any, value: Any) -> Any:
-        # As it was written: an empty path would be read as the current folder.
-        if parameter.name not in MAY_BE_EMPTY and any(one == "" for one in _each(value)):
-            raise RequestError([Problem(name, "is empty; give a value, or leave it out", "")])
-        made = process(ctx, value)
-        for one in _each(made):
-            if isinstance(one, float) and not math.isfinite(one):
-                raise RequestError([Problem(name, f"{one} is not a finite number; give one that is", one)])
-        return made
+        # Checked before conversion: an empty path would become the current folder.
+        if parameter.name not in MAY_BE_EMPTY and any(item == "" for item in _each(value)):
+            raise RequestError([Problem(name, "is empty; give a value, or omit it", "")])
+        converted = process(ctx, value)
+        for item in _each(converted):
+            if isinstance(item, float) and not math.isfinite(item):
+                raise RequestError([Problem(name, f"{item} is not finite; give a finite number", item)])
+        return converted
 
     return checked
 

@@ -1,4 +1,4 @@
-"""What the command line offers to nodes: engines, pictures out of a folder, PNG files into another."""
+"""The node context of `calotype run`: engines, input images from a folder, PNG files to another."""
 
 from __future__ import annotations
 
@@ -28,39 +28,39 @@ class FolderHost:
 
     def __init__(
         self,
-        job: WorkflowOptions,
+        options: WorkflowOptions,
         opened: Opened,
         catalogue: FolderCatalogue,
         announce: Callable[[str], None],
     ) -> None:
         engines = KeptEngines(
-            device=job.device,
-            precision=job.precision,
-            preset=job.preset,
-            models_folder=job.models,
+            device=options.device,
+            precision=options.precision,
+            preset=options.preset,
+            models_folder=options.models,
             loading=interruptible,
         )
-        self.models = NodeModels(engines, device=job.device, loading=interruptible)
+        self.models = NodeModels(engines, device=options.device, loading=interruptible)
         self.catalogue = catalogue
         self.prompt: Mapping[str, Any] = opened.prompt
         self.extra_pnginfo: Mapping[str, Any] = {"workflow": opened.workflow} if opened.workflow else {}
         self.written: list[Path] = []
-        self._inputs, self._out, self._announce = job.inputs, job.out, announce
+        self._inputs, self._out, self._announce = options.inputs, options.out, announce
 
     def read_input(self, name: str) -> bytes:
-        """A picture of the input folder; `[output]` and `[temp]` after it mean the one for results."""
+        """Read an image of the input folder; the suffixes `[output]` and `[temp]` mean the output folder."""
         plain, _, place = name.removesuffix("]").rpartition(" [")
-        elsewhere = place in ("output", "temp")
-        folder = self._out if elsewhere else self._inputs
+        is_output = place in ("output", "temp")
+        folder = self._out if is_output else self._inputs
         try:
             path = resolve_inside(folder, plain if plain and place in ("input", "output", "temp") else name)
         except NotFoundError:
-            known = () if elsewhere else self.catalogue.pictures()
-            raise NotFoundError(f"no picture {name!r} in {folder}; {nearest(name, known)}") from None
+            known = () if is_output else self.catalogue.pictures()
+            raise NotFoundError(f"no image {name!r} in {folder}; {nearest(name, known)}") from None
         return path.read_bytes()
 
     def save(self, picture: Image, prefix: str, kind: Kind = "output") -> SavedPicture:
-        """Write a PNG under the next free number, whole or not at all. Previews are pictures as any other."""
+        """Write a PNG atomically under the next free number. Previews are written like other images."""
         stem = Path(filled_prefix(prefix, picture))
         path = _free(self._out / stem)
         encoded = png_with_graph(picture, self.prompt, self.extra_pnginfo)
@@ -73,8 +73,8 @@ class FolderHost:
 
 
 def _free(stem: Path) -> Path:
-    """As ComfyUI numbers: one more than the largest number there is."""
+    """The next path as ComfyUI numbers files: one more than the largest number."""
     form = re.compile(rf"{re.escape(stem.name)}_(\d+)_\.png")
-    there = (form.fullmatch(path.name) for path in stem.parent.glob("*")) if stem.parent.is_dir() else ()
-    number = max((int(match[1]) for match in there if match), default=0) + 1
+    matches = (form.fullmatch(path.name) for path in stem.parent.glob("*")) if stem.parent.is_dir() else ()
+    number = max((int(match[1]) for match in matches if match), default=0) + 1
     return stem.with_name(f"{stem.name}_{number:05}_.png")

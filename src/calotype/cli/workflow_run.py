@@ -1,4 +1,4 @@
-"""What `calotype run` does: a file opened, changed, checked and run, with words for the user."""
+"""Implementation of `calotype run`: opens, edits, validates and executes a workflow."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class WorkflowOptions:
 
 
 class NodeFailedError(CalotypeError):
-    """A node that did not do its work; ends like the error it met."""
+    """A node failed; has the exit code of the error it raised."""
 
     def __init__(self, failed: Failed) -> None:
         own = isinstance(failed.error, CalotypeError)
@@ -66,8 +66,8 @@ class NodeFailedError(CalotypeError):
         super().__init__(f"node {failed.node} ({failed.class_type}): {message}")
 
 
-def run(job: WorkflowOptions) -> None:
-    """Everything is checked before a model is loaded."""
+def run(options: WorkflowOptions) -> None:
+    """Validate everything before a model loads, then run."""
     from calotype.cli.node_overrides import changed
     from calotype.workflow.file_catalogue import FolderCatalogue
     from calotype.workflow.load import open_workflow
@@ -76,26 +76,26 @@ def run(job: WorkflowOptions) -> None:
 
     registry = load_registry()
     for left_out in registry.left_out:
-        print(f"note: nodes of {left_out.package} are not there: {left_out.reason}", file=sys.stderr)
-    if job.preset and job.preset not in PRESETS and not job.preset.startswith("passes:"):
-        rule = f"no preset {job.preset!r}; {did_you_mean(job.preset, PRESETS)}"
+        print(f"note: nodes of {left_out.package} are not available: {left_out.reason}", file=sys.stderr)
+    if options.preset and options.preset not in PRESETS and not options.preset.startswith("passes:"):
+        rule = f"no preset {options.preset!r}; {did_you_mean(options.preset, PRESETS)}"
         raise RequestError([Problem("--preset", rule)])
-    opened = open_workflow(_read(job.workflow), str(job.workflow), registry)
-    opened = changed(opened, job.changes, registry)
-    if job.print_api:
+    opened = open_workflow(_read(options.workflow), str(options.workflow), registry)
+    opened = changed(opened, options.changes, registry)
+    if options.print_api:
         if opened.unnamed:
             raise RequestError(opened.unnamed)
         print_json(opened.prompt)
         return
-    catalogue = FolderCatalogue(job.models, job.inputs, known=_known(opened), presets=PRESETS)
-    checked = validate(opened.prompt, registry, catalogue, job.only)
-    if job.validate_only:
-        _tell(checked, as_json=job.as_json)
+    catalogue = FolderCatalogue(options.models, options.inputs, known=_known(opened), presets=PRESETS)
+    checked = validate(opened.prompt, registry, catalogue, options.only)
+    if options.validate_only:
+        _report(checked, as_json=options.as_json)
         return
     if not checked.sound:
         raise RequestError([Problem("", line) for line in checked.lines()])
-    check_out(job.out)
-    _run(job, opened, checked, registry, catalogue)
+    check_out(options.out)
+    _run(options, opened, checked, registry, catalogue)
 
 
 def _read(path: Path) -> bytes:
@@ -110,24 +110,28 @@ def _read(path: Path) -> bytes:
 
 
 def _known(opened: Opened) -> tuple[str, ...]:
-    """The embedded model, and random ones that the graph asks for by name: there are too many to list."""
+    """The embedded model, and the random models that the graph names, as these cannot be listed."""
     nodes = [node.get("inputs") for node in opened.prompt.values() if isinstance(node, dict)]
     values = [value for inputs in nodes if isinstance(inputs, dict) for value in inputs.values()]
     random = {value for value in values if isinstance(value, str) and value.startswith("random:")}
     return (EMBEDDED, *sorted(random))
 
 
-def _tell(checked: Validation, *, as_json: bool) -> None:
+def _report(checked: Validation, *, as_json: bool) -> None:
     if as_json:
         print_json({**checked.as_dict(), "outputs": checked.outputs})
     elif checked.sound:
-        typer.echo(f"sound: {len(checked.graph)} nodes for {', '.join(checked.outputs)}")
+        typer.echo(f"valid: {len(checked.graph)} nodes for {', '.join(checked.outputs)}")
     if not checked.sound:
         raise RequestError([Problem("", line) for line in checked.lines()])
 
 
 def _run(
-    job: WorkflowOptions, opened: Opened, checked: Validation, registry: Registry, catalogue: FolderCatalogue
+    options: WorkflowOptions,
+    opened: Opened,
+    checked: Validation,
+    registry: Registry,
+    catalogue: FolderCatalogue,
 ) -> None:
     from calotype.cli.workflow_context import FolderHost
     from calotype.workflow.cache import Cache
@@ -135,23 +139,23 @@ def _run(
 
     with progress_for() as bar:
         bar.start("loading libraries", 1)
-        host = FolderHost(job, opened, catalogue, _announced(job))
-        # One run: what it does not need any more may go.
+        host = FolderHost(options, opened, catalogue, _print_path(options))
+        # A single run needs no cached results.
         execution = Executor(checked.graph, registry, Cache(most_entries=0), host, outputs=checked.outputs)
         with cancellable() as cancel:
-            nodes = _followed(execution, opened, bar, cancel, job)
-    if job.as_json:
+            nodes = _execute(execution, opened, bar, cancel, options)
+    if options.as_json:
         print_json({"files": host.written, "nodes": nodes})
 
 
-def _announced(job: WorkflowOptions) -> Any:
-    return (lambda _: None) if job.as_json else typer.echo
+def _print_path(options: WorkflowOptions) -> Any:
+    return (lambda _: None) if options.as_json else typer.echo
 
 
-def _followed(
-    execution: Executor, opened: Opened, bar: Bar, cancel: CancelToken, job: WorkflowOptions
+def _execute(
+    execution: Executor, opened: Opened, bar: Bar, cancel: CancelToken, options: WorkflowOptions
 ) -> list[dict[str, Any]]:
-    """Seconds of every node, in the order they ran."""
+    """Run all nodes and return their seconds, in order."""
     from calotype.workflow.executor import Failed
 
     nodes: list[dict[str, Any]] = []
@@ -164,7 +168,7 @@ def _followed(
                 raise NodeFailedError(event)
             drawing.show(event)
             if cancel.cancelled:
-                done = f"; what was finished before is in {job.out}" if job.out.exists() else ""
+                done = f"; finished images are in {options.out}" if options.out.exists() else ""
                 raise CancelledError(f"cancelled{done}")
     finally:
         execution.close()
@@ -172,7 +176,7 @@ def _followed(
 
 
 class _Drawing:
-    """Turns events into a bar for the running node."""
+    """Draws a progress bar for the running node."""
 
     def __init__(self, prompt: dict[str, Any], bar: Bar, nodes: list[dict[str, Any]]) -> None:
         self._prompt, self._bar, self._nodes = prompt, bar, nodes

@@ -1,1 +1,1 @@
-"""What every other part stands on: errors, paths, the machine, progress. No torch."""
+"""Foundations of all other packages, without torch: errors, paths, hardware, progress."""

@@ -1,7 +1,7 @@
-"""Wakes a GPU while Python is still importing, so that nobody waits for its driver afterwards.
+"""Initializes the CUDA driver in a thread while Python imports torch.
 
-A process's first word to an NVIDIA driver takes it a third of a second; importing torch takes several, and
-does not say it. Both go on beside each other. Knows nothing of torch, which finds the GPU awake.
+The first CUDA call of a process takes a third of a second. Importing torch takes several seconds and does not
+make that call, so both can run in parallel.
 """
 
 import ctypes
@@ -12,22 +12,22 @@ _DRIVER = "libcuda.so.1"
 
 
 def init_cuda_driver_async(device: str | None) -> Thread | None:
-    """Begin to wake the GPU that torch will call `device`, or its first where none is said.
+    """Start to initialize the GPU that torch calls `device`, by default the first one.
 
-    What cannot be woken is left for torch to complain of: there may be no GPU, or none of that name.
+    Errors are left to torch to report: there may be no GPU, or none of that name.
     """
     kind, _, index = (device or "cuda").partition(":")
     if kind != "cuda" or not (index or "0").isdecimal():
         return None
-    waking = Thread(target=_wake, args=(int(index or 0),), name="waking the GPU", daemon=True)
-    waking.start()
-    return waking
+    thread = Thread(target=_init_driver, args=(int(index or 0),), name="CUDA driver init", daemon=True)
+    thread.start()
+    return thread
 
 
-def _wake(index: int) -> None:
+def _init_driver(index: int) -> None:
     with suppress(OSError):
         driver = ctypes.CDLL(_DRIVER)
         device, context = ctypes.c_int(), ctypes.c_void_p()
-        # The primary context is the one that torch uses. It lives as long as the process, as torch's would.
+        # torch uses the primary context too. It lives as long as the process, as with torch.
         if driver.cuInit(0) == 0 and driver.cuDeviceGet(ctypes.byref(device), index) == 0:
             driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)

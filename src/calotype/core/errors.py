@@ -1,7 +1,6 @@
-"""Errors a user can act on, and the exit code each one becomes.
+"""Errors that a user can fix, each with an exit code.
 
-Every error carries the value, the limit and the fix in its message. Programming mistakes stay plain Python
-exceptions: only what a user can put right is a CalotypeError. This file knows nothing of requests or models.
+Messages state the value, the limit and the fix. Programming errors stay plain Python exceptions.
 """
 
 import difflib
@@ -12,7 +11,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit status of the `calotype` command; part of its interface, so numbers never change meaning."""
+    """Exit status of the `calotype` command; part of its interface, so numbers never change their meaning."""
 
     OK = 0
     BUG = 1
@@ -29,14 +28,14 @@ class ExitCode(IntEnum):
 
 
 class CalotypeError(Exception):
-    """Base of everything a user can put right."""
+    """Base of all errors that a user can fix."""
 
     exit_code = ExitCode.BAD_REQUEST
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with a request: where, what, and the rule it breaks."""
+    """One problem of a request: field, message with the violated rule, and value."""
 
     field: str
     message: str
@@ -47,7 +46,7 @@ class Problem:
 
 
 class RequestError(CalotypeError):
-    """A request that cannot be served as asked; lists every problem at once."""
+    """An invalid request; lists all of its problems."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -55,7 +54,7 @@ class RequestError(CalotypeError):
 
 
 class ModelFileError(CalotypeError):
-    """A model file that breaks a rule; names the file and the rule, so that nobody guesses."""
+    """An invalid or unsafe model file; the message names the file and the violated rule."""
 
     exit_code = ExitCode.BAD_MODEL_FILE
 
@@ -66,43 +65,43 @@ class ModelFileError(CalotypeError):
 
 
 class NotFoundError(CalotypeError):
-    """A name that leads nowhere."""
+    """A name that does not exist."""
 
     exit_code = ExitCode.NOT_FOUND
 
 
 class DoesNotFitError(CalotypeError):
-    """Work that needs more memory than there is; the message says the largest that would fit."""
+    """Work that needs more memory than there is; the message states the largest size that fits."""
 
     exit_code = ExitCode.DOES_NOT_FIT
 
 
 DISK_FULL_CODES = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""What a file system answers when it has no space left, or when a quota is used up."""
+"""Errors of a file system that is full or whose quota is used up."""
 
 
 class DiskFullError(CalotypeError):
-    """A file that needs more space than its disk has; the message names the disk or folder."""
+    """A file that does not fit on its disk; the message names the disk or folder."""
 
     exit_code = ExitCode.DISK_FULL
 
 
 class OfflineError(CalotypeError):
-    """Something that is only on the network, and the network is not there."""
+    """A resource that requires the network, which is unavailable."""
 
     exit_code = ExitCode.OFFLINE
 
 
 class CancelledError(CalotypeError):
-    """The user asked to stop."""
+    """The user cancelled the work."""
 
     exit_code = ExitCode.CANCELLED
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A sentence that names the nearest known names, or all of them when nothing is near."""
+    """A hint with the closest known names, or with all of them if none is close."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    if near:
-        return f"did you mean {' or '.join(repr(n) for n in near)}?"
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    if close:
+        return f"did you mean {' or '.join(repr(n) for n in close)}?"
     return f"known: {', '.join(names)}" if names else "none are known"

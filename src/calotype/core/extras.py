@@ -1,4 +1,4 @@
-"""Optional packages: which extra of Calotype installs which package, and the error where one is absent."""
+"""Optional dependencies: the packages of each extra, and the error for a missing one."""
 
 from importlib.util import find_spec
 
@@ -29,7 +29,7 @@ EXTRAS = {
 
 
 class MissingExtraError(NotFoundError):
-    """An optional package that is not installed; the message says what needs it and how to install it."""
+    """A missing optional package; the message states what needs it and how to install it."""
 
     exit_code = ExitCode.BAD_REQUEST
 
@@ -39,18 +39,18 @@ class MissingExtraError(NotFoundError):
 
 
 def missing_extra(error: ModuleNotFoundError) -> MissingExtraError | None:
-    """The same failure with the line that installs the module; None where the module is in no extra."""
+    """The error with the command that installs the module; None if the module is in no extra."""
     name = error.name or ""
     for extra, modules in EXTRAS.items():
         for module in modules:
-            # Python reports the outermost absent package: `google` where `google.protobuf` is meant.
+            # Python reports the outermost missing package: `google` for `google.protobuf`.
             if name == module or name.startswith(f"{module}.") or module.startswith(f"{name}."):
                 return MissingExtraError(module, extra)
     return None
 
 
 def require_extra(extra: str) -> None:
-    """Raise MissingExtraError unless all modules of an extra can be imported. Imports none of them."""
+    """Raise MissingExtraError unless all modules of an extra are installed, without importing them."""
     for module in EXTRAS[extra]:
         if not _installed(module):
             raise MissingExtraError(module, extra)

@@ -1,4 +1,4 @@
-"""Records as JSON Lines: one is appended whole, whoever else is writing. Knows nothing of what they say."""
+"""JSON Lines files with appends that are safe under concurrent writers, and the PNG compression strategy."""
 
 import fcntl
 import zlib
@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 
 def append_json_line(file: Path, record: BaseModel) -> None:
-    """Add one record to a file."""
+    """Append one record to a file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a", encoding="utf-8") as out:
         fcntl.flock(out, fcntl.LOCK_EX)
@@ -16,7 +16,7 @@ def append_json_line(file: Path, record: BaseModel) -> None:
 
 
 PNG_STRATEGY = zlib.Z_RLE
-"""Repetitions are looked for beside each other alone: PNG's filters leave hardly any others of a picture.
+"""Search only for runs of equal bytes, as PNG filters leave hardly any other repetitions in an image.
 
-As many bytes as usually in half of the time or less, and a fast GPU's picture waits for its file.
+Files have the usual size in half of the time or less, and a fast GPU would otherwise wait for encoding.
 """

@@ -1,8 +1,7 @@
-"""Which software and which kind of machine a result came from, so that two results can be compared.
+"""Fingerprint of the software and hardware behind a result, so that results can be compared.
 
-Holds nothing personal and nothing that changes from minute to minute: no host or user name, no folder, no
-serial number, no free memory. Of torch it reads only the version;
-`calotype.engine.torch_info` adds the rest.
+It holds nothing personal and nothing volatile: no host or user name, folder, serial number or free memory.
+Of torch it reads only the version; `calotype.engine.torch_info` adds the rest.
 """
 
 import platform
@@ -18,7 +17,7 @@ from calotype.core.nvml import NvmlGpus
 from calotype.core.process import command_output
 from calotype.version import VERSION
 
-# Each package with the names it is published under: torch's own builds of triton carry another name.
+# Each package with its distribution names; the triton builds of torch have other names.
 _PACKAGES = {
     "diffusers": ("diffusers",),
     "peft": ("peft",),
@@ -33,7 +32,7 @@ _PACKAGES = {
 
 @dataclass(frozen=True)
 class GpuModel:
-    """A card without what singles it out from others of its kind."""
+    """The model of a GPU, without data that identifies the individual card."""
 
     name: str | None
     memory_total_bytes: int | None
@@ -42,7 +41,7 @@ class GpuModel:
     mig_enabled: bool | None
     mig_devices: tuple[str | None, ...]
     power_limit_watts: float | None = None
-    """Two cards of a kind may be allowed to draw differently, and are not equally fast then."""
+    """Cards of one model with different limits have different speeds."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Fingerprint:
 
     calotype: str
     commit: str | None
-    """The checkout's commit; None for an installed package."""
+    """Commit of the checkout; None for an installed package."""
     modified: bool | None
     """Whether tracked files differ from that commit."""
     python: str
@@ -65,12 +64,12 @@ class Fingerprint:
     gpus: tuple[GpuModel, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for a record."""
+        """Plain values for a record."""
         return asdict(self)
 
 
 def fingerprint(survey: GpuSurvey | None = None) -> Fingerprint:
-    """Describe this machine; pass a `survey` where the driver has been asked already."""
+    """Describe this machine; pass a `survey` if the driver was queried already."""
     cards = survey if survey is not None else NvmlGpus().survey()
     commit, modified = git_state(Path(__file__).resolve().parents[1])
     return Fingerprint(
@@ -80,7 +79,7 @@ def fingerprint(survey: GpuSurvey | None = None) -> Fingerprint:
         python=f"{platform.python_version()} ({platform.python_implementation()})",
         packages=package_versions(),
         operating_system=_operating_system(),
-        # What follows the numbers often names a provider or a host.
+        # The suffix after the version often names a provider or a host.
         kernel=f"{platform.system()} {re.split('[^0-9.]', platform.release())[0]}",
         cpu=read_cpu(),
         memory_total_bytes=read_memory().total_bytes,
@@ -91,14 +90,14 @@ def fingerprint(survey: GpuSurvey | None = None) -> Fingerprint:
 
 
 def package_versions() -> dict[str, str | None]:
-    """Installed versions, from the packages' own records: nothing is imported."""
+    """Installed versions from package metadata, without imports."""
     return {name: _first_version(published) for name, published in _PACKAGES.items()}
 
 
 def git_state(package: Path) -> tuple[str | None, bool | None]:
-    """Commit and cleanness of the checkout that `package` is the source of.
+    """Commit of the checkout that contains the source `package`, and whether it is modified.
 
-    A package installed inside somebody else's repository must not report that repository's commit.
+    A package installed inside another repository must not report the commit of that repository.
     """
     root = command_output(["git", "rev-parse", "--show-toplevel"], folder=package)
     if root is None or Path(root).resolve() / "src" / package.name != package:

@@ -1,7 +1,7 @@
-"""What a machine is made of: its cards, processor, memory and disks, as plain frozen facts.
+"""Hardware of a machine as frozen dataclasses: GPUs, processor, memory and disks.
 
-Processor, memory and disk are read from the operating system here; cards come from a `GpuSource`, so that a
-test can stand in for NVML. Knows nothing of torch, nor of what any fact means to a user.
+Processor, memory and disk are read from the operating system here; GPUs come from a `GpuSource`, so that
+tests can replace NVML.
 """
 
 import os
@@ -19,7 +19,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class MigMode:
-    """Whether a card is cut into slices now, and whether it will be after its next reset."""
+    """MIG mode of a GPU: now, and after its next reset."""
 
     current: bool
     pending: bool
@@ -27,7 +27,7 @@ class MigMode:
 
 @dataclass(frozen=True)
 class MigDevice:
-    """One slice of a card. None means that the driver would not say."""
+    """One MIG slice; None for values that the driver does not report."""
 
     index: int
     name: str | None
@@ -41,7 +41,7 @@ class MigDevice:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One card. None means that the card has no such thing or the driver does not tell."""
+    """One GPU; None for values that it does not have or that the driver does not report."""
 
     index: int
     name: str | None = None
@@ -54,11 +54,11 @@ class Gpu:
     mig_devices: tuple[MigDevice, ...] = ()
     power_limit_watts: float | None = None
     refusals: tuple[str, ...] = ()
-    """What the driver refused to tell, with its reason; being unsupported is no refusal."""
+    """Queries that the driver refused, with the reason; unsupported queries do not count."""
 
 
 class TroubleKind(StrEnum):
-    """Why no card could be asked."""
+    """Why the GPUs could not be queried."""
 
     NO_DRIVER = "no_driver"
     NOT_LOADED = "driver_not_loaded"
@@ -70,7 +70,7 @@ class TroubleKind(StrEnum):
 
 @dataclass(frozen=True)
 class GpuTrouble:
-    """Why no card could be asked, and the driver's own words for it."""
+    """Why the GPUs could not be queried, with the message of the driver."""
 
     kind: TroubleKind
     message: str
@@ -78,7 +78,7 @@ class GpuTrouble:
 
 @dataclass(frozen=True)
 class GpuSurvey:
-    """Everything the driver says about its cards, or why it says nothing."""
+    """All that the driver reports about its GPUs, or why it reports nothing."""
 
     driver: str | None = None
     driver_cuda: str | None = None
@@ -87,14 +87,14 @@ class GpuSurvey:
 
 
 class GpuSource(Protocol):
-    """Whoever knows the cards. Never raises: what goes wrong is part of the answer."""
+    """A source of GPU surveys. It never raises; errors are part of the survey."""
 
     def survey(self) -> GpuSurvey: ...
 
 
 @dataclass(frozen=True)
 class Cpu:
-    """The processor; `num_usable_cores` is what affinity and the container's quota leave to this process."""
+    """The processor; `num_usable_cores` respects CPU affinity and the quota of the container."""
 
     model: str
     architecture: str
@@ -104,7 +104,7 @@ class Cpu:
 
 @dataclass(frozen=True)
 class Memory:
-    """Main memory; `available_bytes` already respects the container's limit."""
+    """Main memory; `available_bytes` respects the limit of the container."""
 
     total_bytes: int | None
     available_bytes: int | None
@@ -113,7 +113,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Disk:
-    """Room in a folder, whether or not the folder has been made yet."""
+    """Free space at a folder, whether or not it exists yet."""
 
     purpose: str
     path: Path
@@ -123,7 +123,7 @@ class Disk:
 
 
 def read_cpu(proc: Path = _PROC, cgroup: Path = _CGROUP) -> Cpu:
-    """The processor as the operating system describes it."""
+    """The processor as reported by the operating system."""
     num_cores = os.cpu_count() or 1
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else num_cores
     quota = _cpu_quota(cgroup)
@@ -136,18 +136,18 @@ def read_cpu(proc: Path = _PROC, cgroup: Path = _CGROUP) -> Cpu:
 
 
 def read_family(proc: Path = _PROC) -> tuple[str, int]:
-    """The processor's maker and its family, as x86 counts them; empty and 0 where it does not say."""
+    """Vendor and x86 family of the processor; empty and 0 if unknown."""
     fields = _fields(proc / "cpuinfo")
     family = fields.get("cpu family", "")
     return fields.get("vendor_id", ""), int(family) if family.isdigit() else 0
 
 
 def read_memory(proc: Path = _PROC, cgroup: Path = _CGROUP) -> Memory:
-    """Main memory, and the smaller share a container may have been given."""
+    """Main memory, and the limit of the container if it is smaller."""
     info = _fields(proc / "meminfo")
     total, available = _kibibytes(info.get("MemTotal")), _kibibytes(info.get("MemAvailable"))
     limit = _number(cgroup / "memory.max") or _number(cgroup / "memory" / "memory.limit_in_bytes")
-    # Version 1 of cgroups writes "no limit" as a number near 2**63.
+    # cgroups v1 reports "no limit" as a number near 2**63.
     if limit is None or total is None or limit >= total:
         return Memory(total, available, None)
     used = _number(cgroup / "memory.current") or _number(cgroup / "memory" / "memory.usage_in_bytes") or 0
@@ -155,7 +155,7 @@ def read_memory(proc: Path = _PROC, cgroup: Path = _CGROUP) -> Memory:
 
 
 def read_disk(purpose: str, path: Path) -> Disk:
-    """The room at `path`, measured at the nearest folder that exists."""
+    """Free space at `path`, measured at the nearest existing parent folder."""
     folder = path.absolute()
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
@@ -175,7 +175,7 @@ def _text(path: Path) -> str:
 
 
 def _fields(path: Path) -> dict[str, str]:
-    """`name : value` lines; the first of each name counts, since every core repeats the model."""
+    """Parse `name : value` lines; the first of each name counts, as every core repeats the model."""
     found: dict[str, str] = {}
     for line in _text(path).splitlines():
         name, colon, value = line.partition(":")
@@ -194,7 +194,7 @@ def _kibibytes(text: str | None) -> int | None:
 
 
 def _cpu_quota(cgroup: Path) -> int | None:
-    """Whole cores the container may keep busy; version 2 of cgroups first, then version 1."""
+    """Whole cores in the CPU quota of the container; tries cgroups v2, then v1."""
     words = _text(cgroup / "cpu.max").split()
     if not words:
         words = [_text(cgroup / "cpu" / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]

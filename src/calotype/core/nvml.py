@@ -1,8 +1,7 @@
-"""Asks the NVIDIA driver about its cards, through the NVML bindings of nvidia-ml-py.
+"""Reads the GPUs of this machine through NVML (nvidia-ml-py), without changing them.
 
-Reads only: nothing here changes a card. Each question opens and closes the driver's interface by itself, but
-for the energy meter's. Knows nothing of torch, which may see fewer cards (CUDA_VISIBLE_DEVICES) in another
-order.
+Each survey opens and closes NVML; the energy meter keeps it open. torch may see fewer GPUs
+(CUDA_VISIBLE_DEVICES), in another order.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from calotype.core.hardware import Gpu, GpuSurvey, GpuTrouble, MigDevice, MigMod
 
 Answer = TypeVar("Answer")
 
-# NVML counts cores; a whole card's multiprocessors follow from how many cores its generation puts in each.
+# NVML reports cores; the SMs of a whole card follow from the cores per SM of its generation.
 _CORES_PER_SM = {"6.0": 64, "6.1": 128, "7.0": 64, "7.5": 64, "8.0": 64}
 _CORES_PER_SM_SINCE_AMPERE = 128
 
@@ -26,11 +25,11 @@ _TROUBLES = {
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: TroubleKind.TOO_OLD,
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: TroubleKind.MISMATCH,
 }
-_NO_SUCH_THING = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+_UNSUPPORTED = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
 
 class NvmlGpus:
-    """The cards of this machine as their driver describes them; a `GpuSource`."""
+    """The GPUs of this machine as reported by their driver; a `GpuSource`."""
 
     def survey(self) -> GpuSurvey:
         try:
@@ -45,9 +44,9 @@ class NvmlGpus:
 
 
 def energy_meter(uuid: str) -> Callable[[], float | None]:
-    """Asks how many joules a card has drawn since its driver was loaded; None from cards that do not count.
+    """A function that returns the joules a GPU has drawn since the driver was loaded; None if unsupported.
 
-    The driver's interface stays open: opening it takes longer than what is measured may.
+    NVML stays open, as opening it may take longer than the measured work.
     """
     try:
         pynvml.nvmlInit()
@@ -64,17 +63,17 @@ def energy_meter(uuid: str) -> Callable[[], float | None]:
 
 
 class _NvmlCalls:
-    """Asks the driver about one thing and keeps what it refuses, so that one refusal hides nothing else."""
+    """Calls NVML functions and collects their errors, so that one failed query does not hide the others."""
 
     def __init__(self) -> None:
         self.refusals: list[str] = []
 
-    def call(self, what: str, question: Callable[..., Answer], *about: Any) -> Answer | None:
+    def call(self, label: str, query: Callable[..., Answer], *arguments: Any) -> Answer | None:
         try:
-            return question(*about)
+            return query(*arguments)
         except pynvml.NVMLError as error:
-            if error.value not in _NO_SUCH_THING:
-                self.refusals.append(f"{what}: {error}")
+            if error.value not in _UNSUPPORTED:
+                self.refusals.append(f"{label}: {error}")
             return None
 
 
@@ -83,9 +82,9 @@ def _trouble(error: pynvml.NVMLError) -> GpuTrouble:
 
 
 def _survey() -> GpuSurvey:
-    questions = _NvmlCalls()
-    driver = questions.call("driver", pynvml.nvmlSystemGetDriverVersion)
-    cuda = questions.call("driver's CUDA", pynvml.nvmlSystemGetCudaDriverVersion_v2)
+    calls = _NvmlCalls()
+    driver = calls.call("driver", pynvml.nvmlSystemGetDriverVersion)
+    cuda = calls.call("driver's CUDA", pynvml.nvmlSystemGetCudaDriverVersion_v2)
     # NVML writes 12.4 as 12040.
     driver_cuda = f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None
     try:
@@ -122,7 +121,7 @@ def _gpu(index: int) -> Gpu:
 
 
 def _num_sms(card: _NvmlCalls, handle: Any, compute_capability: str | None) -> int | None:
-    """Multiprocessors of a whole card: NVML tells them outright only for slices."""
+    """SMs of a whole card, which NVML reports directly only for MIG slices."""
     num_cores = card.call("cores", pynvml.nvmlDeviceGetNumGpuCores, handle)
     if not num_cores or compute_capability is None:
         return None
@@ -134,7 +133,7 @@ def _mig_devices(card: _NvmlCalls, handle: Any) -> Iterator[MigDevice]:
         try:
             part = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
         except pynvml.NVMLError as error:
-            # Indices have gaps where a slice was removed: an absent one is no refusal.
+            # Removed slices leave gaps in the indices; a missing one is not an error.
             if error.value != pynvml.NVML_ERROR_NOT_FOUND:
                 card.refusals.append(f"slice {index}: {error}")
             continue

@@ -1,7 +1,4 @@
-"""Where things live, names that cannot leave their folder, and files that are whole or not there.
-
-Knows nothing of what the files hold.
-"""
+"""Folders of Calotype, safe resolution of file names, and atomic writes."""
 
 import os
 import tempfile
@@ -20,25 +17,25 @@ def _xdg(variable: str, fallback: str) -> Path:
 
 
 def models_dir() -> Path:
-    """The model folder: $CALOTYPE_MODELS, or a place under the user's data directory."""
+    """The model folder: $CALOTYPE_MODELS, or a folder in the data directory of the user."""
     chosen = os.environ.get("CALOTYPE_MODELS")
     return Path(chosen) if chosen else _xdg("XDG_DATA_HOME", ".local/share") / "calotype" / "models"
 
 
 def cache_dir() -> Path:
-    """Files that can be made again at any time: $CALOTYPE_CACHE, or a place under the user's cache."""
+    """Files that can be rebuilt: $CALOTYPE_CACHE, or a folder in the cache directory of the user."""
     chosen = os.environ.get("CALOTYPE_CACHE")
     return Path(chosen) if chosen else _xdg("XDG_CACHE_HOME", ".cache") / "calotype"
 
 
 def state_dir() -> Path:
-    """What cannot be made again: $CALOTYPE_STATE, or a place under the user's state directory."""
+    """Files that cannot be rebuilt: $CALOTYPE_STATE, or a folder in the state directory of the user."""
     chosen = os.environ.get("CALOTYPE_STATE")
     return Path(chosen) if chosen else _xdg("XDG_STATE_HOME", ".local/state") / "calotype"
 
 
 def check_name(field: str, name: str) -> str:
-    """Refuse a name that could point outside its folder on any system, whether or not it exists."""
+    """Raise if a name could point outside its folder on any system, whether or not it exists."""
 
     def refuse(rule: str) -> RequestError:
         shown = name if len(name) <= 80 else f"{name[:77]}..."
@@ -46,7 +43,7 @@ def check_name(field: str, name: str) -> str:
 
     if not name:
         raise refuse("it is empty")
-    # Halves of characters too, which cannot be written as bytes.
+    # This also rejects lone surrogates, which cannot be encoded.
     if not name.isprintable():
         raise refuse("it holds control characters")
     if len(os.fsencode(name)) > MAX_NAME_LENGTH:
@@ -54,18 +51,18 @@ def check_name(field: str, name: str) -> str:
     if "\\" in name or "%" in name:
         raise refuse("backslash and percent signs are not allowed")
     if name.startswith(("/", "~")) or (len(name) > 1 and name[1] == ":"):
-        raise refuse("it is an absolute path; put the file into the folder and say its name there")
+        raise refuse("it is an absolute path; put the file into the folder and give its name there")
     if any(part in ("", ".", "..") for part in name.split("/")):
         raise refuse(
-            "'.', '..' and empty parts are not allowed; put the file into the folder and say its name there"
+            "'.', '..' and empty parts are not allowed; put the file into the folder and give its name there"
         )
     return name
 
 
 def resolve_inside(root: Path, name: str, *, field: str = "name") -> Path:
-    """The existing file or folder `name` under `root`; a link that leads out of `root` is refused.
+    """The existing file or folder `name` under `root`; raises for a link that leaves `root`.
 
-    A name without its suffix is enough when only one file has that stem.
+    The suffix may be omitted if only one file has that stem.
     """
     check_name(field, name)
     real_root = root.resolve()
@@ -89,7 +86,7 @@ def _by_stem(root: Path, name: str) -> Path:
 
 
 def list_files(root: Path) -> list[str]:
-    """Names under `root`, relative to it, in a stable order. A missing folder is an empty one."""
+    """Sorted names of files under `root`, relative to it; empty if the folder is missing."""
     if not root.is_dir():
         return []
     return sorted(
@@ -99,9 +96,9 @@ def list_files(root: Path) -> list[str]:
 
 @contextmanager
 def atomic_write(path: Path, mode: str = "wb", *, synced: bool = True) -> Iterator[IO[Any]]:
-    """Write beside `path` and rename over it at the end: an interrupted write leaves nothing behind.
+    """Write a temporary file next to `path` and rename it at the end; interruption leaves nothing behind.
 
-    Not `synced`, a loss of power can leave it empty, until whoever says so has synced it.
+    Without `synced`, a power loss can leave the file empty until the caller has synced it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     fd, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.", suffix=".part")
@@ -111,7 +108,7 @@ def atomic_write(path: Path, mode: str = "wb", *, synced: bool = True) -> Iterat
             file.flush()
             if synced:
                 os.fsync(file.fileno())
-        # mkstemp makes private files; a result should carry the permissions any new file would.
+        # mkstemp creates private files; results need the permissions of a normal new file.
         umask = os.umask(0)
         os.umask(umask)
         Path(partial).chmod(0o666 & ~umask)
@@ -123,6 +120,6 @@ def atomic_write(path: Path, mode: str = "wb", *, synced: bool = True) -> Iterat
 
 
 def name_full_disk(error: BaseException, path: Path) -> None:
-    """Add the path to a full disk's error: a failed write does not say which file it was for."""
+    """Add the path to a disk-full error, as a failed write does not name the file."""
     if isinstance(error, OSError) and error.errno in DISK_FULL_CODES and error.filename is None:
         error.filename = str(path)

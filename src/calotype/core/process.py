@@ -1,4 +1,4 @@
-"""Which process is which, for as long as a machine runs. Starts and ends none."""
+"""Process start times, and output of helper programs."""
 
 import os
 import shutil
@@ -8,12 +8,12 @@ from pathlib import Path
 
 
 def process_start_time(pid: int) -> int | None:
-    """When a process was started, in ticks since the machine was; None if there is no such process."""
+    """Start time of a process in clock ticks since boot; None if there is no such process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    # The program's name stands in brackets and may hold anything.
+    # The program name is in parentheses and may contain any character.
     state, *fields = text.rpartition(")")[2].split()
     return None if state in ("Z", "X") else int(fields[18])
 
@@ -22,9 +22,9 @@ _TIMEOUT_S = 10.0
 
 
 def command_output(command: Sequence[str], *, question: str = "", folder: Path | None = None) -> str | None:
-    """What `command` prints, or None when it is not there, fails, or takes too long.
+    """The stdout of `command`, or None if it is missing, fails or times out.
 
-    Git's variables are taken away: inside a hook they would point every git command at the hook's repository.
+    GIT_ variables are removed: inside a hook they would point git at the repository of the hook.
     """
     program = shutil.which(command[0]) if command else None
     if program is None:

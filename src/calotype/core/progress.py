@@ -1,7 +1,7 @@
-"""How long work reports itself and how it is stopped. Knows nothing of what is being done.
+"""Progress reporting and cooperative cancellation of long work.
 
-Work calls `Progress.advance`; whoever watches decides what to draw. Cancelling is asking: the work looks at
-the token between steps, so nothing is ever torn in the middle.
+Work calls `Progress.advance`; the implementation decides what to draw. Work checks its CancelToken between
+steps, so a step is never interrupted.
 """
 
 from threading import Event
@@ -11,19 +11,19 @@ from calotype.core.errors import CancelledError
 
 
 class Progress(Protocol):
-    """Receives news of long work."""
+    """Receives the progress of long work."""
 
     def start(self, label: str, total: int) -> None: ...
 
     def advance(self, amount: int = 1) -> None: ...
 
     def describe(self, label: str) -> None:
-        """Say something new beside the bar."""
+        """Replace the text next to the bar."""
         ...
 
 
 class Silent:
-    """Progress nobody watches."""
+    """Progress that is not shown."""
 
     def start(self, label: str, total: int) -> None:
         pass
@@ -49,6 +49,6 @@ class CancelToken:
         return self._event.is_set()
 
     def check(self) -> None:
-        """Raise if someone asked to stop."""
+        """Raise if the work was cancelled."""
         if self.cancelled:
             raise CancelledError("cancelled between two steps")

@@ -1,6 +1,6 @@
-"""The compilers on this machine, and whether they can build what torch.compile asks them to.
+"""The compilers on this machine, and whether they can build the code that torch.compile generates.
 
-Knows nothing of torch: only that compiled code includes Python's own headers and uses OpenMP.
+That code includes the headers of Python and uses OpenMP.
 """
 
 import os
@@ -19,7 +19,7 @@ _C_TRIAL = "#include <Python.h>\nint trial;\n"
 
 @dataclass(frozen=True)
 class Compiler:
-    """A compiler for the host, and whether a file that includes Python's headers gets through it."""
+    """A host compiler, and whether it compiles a file that includes the headers of Python."""
 
     name: str
     version: str
@@ -28,7 +28,7 @@ class Compiler:
 
 @dataclass(frozen=True)
 class Toolchain:
-    """What can be compiled here. None means that the program is not on this machine."""
+    """The compilers of this machine; None for those that are not installed."""
 
     c: Compiler | None
     cxx: Compiler | None
@@ -37,10 +37,10 @@ class Toolchain:
 
 
 def read_toolchain() -> Toolchain:
-    """Ask every compiler for its version and try the host's two on a small file; under a second."""
+    """Read all compiler versions and test the two host compilers on a small file, in under a second."""
     return Toolchain(
         c=_host_compiler("CC", ("cc", "gcc", "clang"), ["-x", "c"], _C_TRIAL),
-        # Only g++ is looked for, because that is all torch.compile looks for unless $CXX says otherwise.
+        # Only g++, as torch.compile tries no other unless $CXX is set.
         cxx=_host_compiler("CXX", ("g++",), ["-x", "c++", "-std=c++17", "-fopenmp"], _CXX_TRIAL),
         nvcc=_cuda_tool("nvcc"),
         ptxas=_cuda_tool("ptxas"),
@@ -68,8 +68,8 @@ def _cuda_tool(name: str) -> str | None:
 
 
 def version_in(banner: str) -> str:
-    """The version in a compiler's greeting; what stands in brackets is the packager's and may differ."""
+    """The version in a --version banner; text in parentheses is from the packager and may differ."""
     text = re.sub(r"\([^)]*\)", "", banner)
-    # NVIDIA's tools write the whole version as V13.0.88 after a shorter one.
+    # NVIDIA tools print the full version as V13.0.88 after a shorter one.
     found = re.search(r"\bV(\d+(?:\.\d+)+)", text) or re.search(r"(\d+(?:\.\d+)+)", text)
     return found.group(1) if found else "unknown"

@@ -1,4 +1,4 @@
-"""Pictures side by side over one or two knobs, with labelled axes. Knows only pictures and labels."""
+"""Contact sheets: a grid of images over one or two settings, with labeled axes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 BACKGROUND, INK, FAINT = (255, 255, 255), (24, 24, 27), (113, 113, 122)
 SMALLEST_TEXT, LARGEST_TEXT = 12, 36
 MAX_SIDE = 8192
-"""Pixels that the pictures of a row or column may take together; WebP and viewers end at about twice that."""
+"""Maximum pixels of all images in a row or column; WebP and viewers fail at about twice that."""
 LABEL_SHARE = 1.5
-"""How wide labels of rows may be before they are wrapped, as a share of a picture."""
+"""Maximum width of row labels before they wrap, relative to the width of an image."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One knob and the values it takes along the sheet."""
+    """One setting and its values along the sheet."""
 
     knob: str
     values: tuple[object, ...]
@@ -30,8 +30,8 @@ class Axis:
 def contact_sheet(
     cells: Sequence[Sequence[Image.Image]], across: Axis, down: Axis | None, caption: str
 ) -> Image.Image:
-    """A sheet of `cells[row][column]`; the caption says what all cells share."""
-    cells = _within_reason(cells)
+    """Draw a sheet of `cells[row][column]`; the caption shows the settings that all cells share."""
+    cells = _scaled_down(cells)
     layout = _Layout(cells, across, down, caption)
     sheet = Image.new("RGB", layout.size, BACKGROUND)
     draw = ImageDraw.Draw(sheet)
@@ -60,8 +60,8 @@ def contact_sheet(
     return sheet
 
 
-def _within_reason(cells: Sequence[Sequence[Image.Image]]) -> Sequence[Sequence[Image.Image]]:
-    """The pictures, smaller where so many of their size make no file that opens anywhere."""
+def _scaled_down(cells: Sequence[Sequence[Image.Image]]) -> Sequence[Sequence[Image.Image]]:
+    """The images, scaled down if the sheet would exceed MAX_SIDE."""
     most = MAX_SIDE // max(len(cells), *map(len, cells))
     if all(max(image.size) <= most for row in cells for image in row):
         return cells
@@ -69,7 +69,7 @@ def _within_reason(cells: Sequence[Sequence[Image.Image]]) -> Sequence[Sequence[
 
 
 class _Layout:
-    """Where everything on a sheet goes: text grows with the pictures, within reason."""
+    """Positions of all elements on a sheet; the text size grows with the images, within limits."""
 
     def __init__(
         self, cells: Sequence[Sequence[Image.Image]], across: Axis, down: Axis | None, caption: str
@@ -100,7 +100,7 @@ class _Layout:
         return self.top + row * (self.cell[1] + self.gap)
 
     def _label(self, text: str, width: float) -> list[str]:
-        """A label's lines; it ends where it would be higher than a picture."""
+        """The lines of a label, truncated to the height of an image."""
         lines, most = _wrapped(text, self.font, width), max(1, self.cell[1] // self.label_height)
         return lines if len(lines) <= most else [*lines[: most - 1], f"{lines[most - 1]} …"]
 
@@ -118,7 +118,7 @@ def _wrapped(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, widt
 
 
 def _cut(word: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: float) -> list[str]:
-    """A word in pieces that each fit: a list of passes has no spaces."""
+    """Split a word that is too wide, such as a list of passes without spaces."""
     pieces = [""]
     for letter in word:
         if pieces[-1] and font.getlength(pieces[-1] + letter) > width:

@@ -1,1 +1,1 @@
-"""What is asked and what is recorded: frozen, typed, torch-free."""
+"""Specifications and records: frozen, typed pydantic models without torch."""

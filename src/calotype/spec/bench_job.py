@@ -1,6 +1,6 @@
-"""What is asked of a process that measures: one point of a sweep, to the last setting. Runs nothing.
+"""Benchmark jobs: one point of a sweep with all its settings.
 
-A job holds everything that decides a point's numbers, so its identity follows from it.
+A job holds everything that affects the results of a point, so its id is derived from it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from calotype.spec.records.measurement import Setting, identity_of
 
 OURS = "calotype"
 BASELINES = ("diffusers-eager", "diffusers-compile")
-"""The plain diffusers pipeline or training loop, as it is and with torch.compile."""
+"""The plain diffusers pipeline or training loop, eager and with torch.compile."""
 BASELINE_SAMPLER = {"sampler": "euler", "schedule": "normal"}
-"""At which diffusers' pipeline visits the same noise levels as ours."""
+"""Settings with which the diffusers pipeline uses the same noise levels as ours."""
 OURS_ALONE = {
     "inference": ("preset",),
     "train": (
@@ -29,8 +29,8 @@ OURS_ALONE = {
         "optimizer.fused",
     ),
 }
-"""Settings that mean nothing to peers, which have one way to do each of these, by kind: one point of theirs
-stands beside all of ours that differ in them."""
+"""Settings, by kind, that baselines do not have: one baseline point is compared with all points of ours that
+differ only in them."""
 System = Literal["calotype", "diffusers-eager", "diffusers-compile"]
 Count = Annotated[int, Field(ge=1)]
 Amount = Annotated[int, Field(ge=0)]
@@ -41,24 +41,24 @@ class _Frozen(BaseModel):
 
 
 class InferenceJob(_Frozen):
-    """A batch of pictures, again and again."""
+    """Repeated generation of a batch of images."""
 
     kind: Literal["inference"] = "inference"
     system: System = "calotype"
     model: str
     preset: str | None
-    """None for peers, which have none."""
+    """None for baselines, which have no presets."""
     precision: str | None = None
-    """The device's usual one if not said."""
+    """Default: that of the device."""
     device: str | None = None
     request: GenerateRequest
-    """Its count is the batch."""
+    """Its `count` is the batch size."""
     units: Count = 5
-    """Batches by the clock."""
+    """Measured batches."""
     warmup: Amount = 2
-    """Batches before."""
+    """Warm-up batches."""
     judged: bool = True
-    """Whether pictures that a pass may change are held against the plain ones."""
+    """Whether images that a pass may change are compared with those of the baseline preset."""
 
 
 class TrainJob(_Frozen):
@@ -69,9 +69,9 @@ class TrainJob(_Frozen):
     recipe: Recipe
     device: str | None = None
     units: Count = 30
-    """Steps by the clock."""
+    """Measured steps."""
     warmup: Amount = 10
-    """Steps before."""
+    """Warm-up steps."""
 
 
 Job = Annotated[InferenceJob | TrainJob, Field(discriminator="kind")]
@@ -82,10 +82,10 @@ class Point(_Frozen):
 
     name: str
     settings: dict[str, Setting]
-    """What the sweep varies."""
+    """Settings that the sweep varies."""
     job: Job
     command: str
-    """What a person types to measure it again."""
+    """Command line that repeats the measurement."""
 
     @property
     def id(self) -> str:
@@ -93,11 +93,11 @@ class Point(_Frozen):
 
 
 class Ticket(_Frozen):
-    """What the process of a point is given."""
+    """Input of the process that measures a point."""
 
     point: Point
     round: Count
     models: str | None = None
     """The model folder."""
     picture: str | None = None
-    """A file for what the point's first picture looks like."""
+    """File for the first image of the point."""

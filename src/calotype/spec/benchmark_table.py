@@ -1,4 +1,4 @@
-"""A table of benchmarks: rows of overrides over one recipe, each with a name. Runs nothing."""
+"""Benchmark tables: named rows of overrides over one recipe."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 RowName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
-"""It becomes the name of a file."""
+"""Also the name of a file."""
 
 
 class BenchmarkTable(BaseModel):
-    """What to run, one row after the other."""
+    """A benchmark table, run row by row."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
 
     recipe: str
-    """A recipe's name, or a YAML file."""
+    """Recipe name or YAML file."""
     overrides: tuple[str, ...] = ()
-    """For every row, as on the command line."""
+    """Overrides of every row, as on the command line."""
     rows: Annotated[dict[RowName, tuple[str, ...]], Field(min_length=1)]
-    """By name, each with overrides of its own."""
+    """Overrides by row name."""
     steps: Annotated[int, Field(ge=1)] = 30
     warmup_steps: Annotated[int, Field(ge=0)] = 10

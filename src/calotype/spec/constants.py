@@ -1,4 +1,4 @@
-"""The names a request may use. The code behind each is elsewhere; a test keeps both in step."""
+"""Names that requests may use; a test checks that each is implemented."""
 
 SAMPLERS = (
     "euler",
@@ -28,7 +28,7 @@ SAMPLERS_WITH_ETA = (
     "dpmpp_3m_sde",
     "ddim",
 )
-"""Those that can be told how much noise a step adds."""
+"""Samplers whose noise per step `eta` sets."""
 
 A1111_SCHEDULES = (
     "a1111_uniform",
@@ -59,15 +59,15 @@ SCHEDULES = (
 """Noise levels as ComfyUI computes them, the three timestep spacings of diffusers, and A1111's own."""
 
 RANDOM_MODEL = "random:"
-"""Begins the name of a model whose weights are seeded random numbers: `random:sd15:7`."""
+"""Prefix of models with seeded random weights: `random:sd15:7`."""
 
 PRESETS = ("baseline", "fast", "max-throughput", "int8", "int8-static", "fp8", "low-memory", "cached")
 
 DEFAULT_PRESET = "fast"
-"""Where nobody names one."""
+"""Preset of requests that name none."""
 
 LOSSY_PRESETS = ("int8", "int8-static", "fp8", "cached")
-"""Those whose pictures differ by more than rounding."""
+"""Presets whose images differ by more than rounding."""
 
 PRECISIONS = ("fp32", "fp16", "bf16")
 

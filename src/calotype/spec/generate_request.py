@@ -1,8 +1,7 @@
-"""What may be asked of an engine: one picture, or several from consecutive seeds.
+"""The generation request: one image, or several with consecutive seeds.
 
-Frozen and strict: an unknown key, a string where a number belongs or a value past its limit is refused, and
-every problem is reported at once. Knows nothing of models: what a given model or machine cannot do is said by
-the engine.
+Frozen and strict: unknown keys, wrong types and values out of range are rejected, and all problems are
+reported at once. The engine checks what a given model or machine supports.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ MAX_LORAS = 64
 
 
 MODEL_DECIDES = ("steps", "cfg", "sampler", "schedule")
-"""What the model's own defaults fill in where a request does not give it."""
+"""Settings whose defaults come from the model."""
 
 
 def _side(pixels: int) -> int:
@@ -55,76 +54,76 @@ class _Frozen(BaseModel):
 
 
 class LoraUse(_Frozen):
-    """One LoRA applied to the model for this request."""
+    """A LoRA to apply for this request."""
 
     name: str
     """File name inside the model folder's `loras/`."""
     strength: Weight = 1.0
-    """How much of it goes into the UNet."""
+    """Strength in the UNet."""
     text_strength: Weight | None = None
-    """How much of it goes into the text encoders; as `strength` if not said."""
+    """Strength in the text encoders. Default: as `strength`."""
 
 
 class MicroConditioning(_Frozen):
-    """What SDXL is told about the picture it imagines to have been trained on."""
+    """SDXL size conditioning: size and crop of the assumed training image."""
 
-    # Lists are welcome where tuples are kept: JSON has no tuples.
+    # Lists are accepted for tuples, as JSON has no tuples.
     original_size: Annotated[tuple[Pixels, Pixels], Field(strict=False)] | None = None
-    """Height and width before any crop; the picture's own if not said."""
+    """Height and width before any crop. Default: the size of the image."""
     crop_top_left: Annotated[tuple[Offset, Offset], Field(strict=False)] = (0, 0)
     """Top and left of the crop."""
     target_size: Annotated[tuple[Pixels, Pixels], Field(strict=False)] | None = None
-    """Height and width after the crop; the picture's own if not said."""
+    """Height and width after the crop. Default: the size of the image."""
 
 
 class ImageInput(_Frozen):
-    """A picture given with a request, so that the record says which one it was."""
+    """An input image, identified by its hash in the record."""
 
     path: str
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class GenerateRequest(_Frozen):
-    """Everything that decides what a picture looks like, given a model."""
+    """All settings that determine an image, given a model."""
 
     prompt: str
-    """What to show. `(word:1.2)` weighs a word, `embedding:name` uses a learned one."""
+    """Text prompt. `(word:1.2)` sets the weight of a word, `embedding:name` uses a textual inversion."""
     negative_prompt: str | None = None
-    """What to keep away from. Not said: the model's own idea of nothing."""
+    """Negative prompt. Default: the unconditional embedding of the model."""
     width: Side | None = None
-    """In pixels, a multiple of 8; the model's own size if not said."""
+    """In pixels, a multiple of 8. Default: the native size of the model."""
     height: Side | None = None
-    """In pixels, a multiple of 8; the model's own size if not said."""
+    """In pixels, a multiple of 8. Default: the native size of the model."""
     steps: Annotated[int, Field(ge=1, le=1000)] = 20
     """Intervals of the noise schedule; all of them are run, whatever `strength` is.
 
-    If not given, the model's own number: 20, or what a model distilled to few steps takes.
+    Default: that of the model, which is 20 or what a model distilled to few steps takes.
     """
     cfg: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = 7.5
-    """Classifier-free guidance; 1 switches it off and halves the work. If not given, the model's own."""
+    """Classifier-free guidance; 1 turns it off and halves the work. Default: that of the model."""
     sampler: str = "dpmpp_2m"
-    """If not given, the one that the model's scheduler configuration names."""
+    """Default: the one that the scheduler configuration of the model names."""
     schedule: str = "karras"
-    """If not given, the timestep spacing that the model's scheduler configuration names."""
+    """Default: the timestep spacing that the scheduler configuration of the model names."""
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
-    """Seed of the first picture; the next has the next seed."""
+    """Seed of the first image; each further image has the next seed."""
     count: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """How many pictures."""
+    """Number of images."""
     eta: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
-    """Share of fresh noise in ancestral and SDE samplers and ddim; the sampler's own if not said."""
+    """Share of fresh noise in ancestral and SDE samplers and ddim. Default: that of the sampler."""
     clip_skip: Annotated[int, Field(ge=0, le=12)] = 0
-    """Text encoder layers to leave out at the end, beyond what the model was trained with."""
+    """Number of final text encoder layers to skip, beyond those that the model skips."""
     loras: Annotated[tuple[LoraUse, ...], Field(strict=False, max_length=MAX_LORAS)] = ()
     vae: str | None = None
-    """File name inside the model folder's `vae/` to use instead of the model's own."""
+    """File in `vae/` of the model folder, instead of the VAE of the model."""
     image: ImageInput | None = None
-    """Start from this picture instead of from noise alone."""
+    """Initial image for image-to-image."""
     mask: ImageInput | None = None
-    """White is painted anew, black is kept."""
+    """Inpainting mask: white is repainted, black is kept."""
     strength: Annotated[float, Field(ge=0.01, le=1, allow_inf_nan=False)] | None = None
-    """With `image`: how far to go back towards noise. Not said: 0.75, or all the way with a mask."""
+    """With `image`: denoising strength. Default: 0.75, or 1 with a mask."""
     tile_vae: bool | None = None
-    """Decode in tiles, which bounds memory and can shift colours slightly; when needed, if not said."""
+    """Decode in tiles, which bounds memory and can shift colors slightly. Default: if memory requires it."""
     micro: MicroConditioning = MicroConditioning()
 
     @field_validator("prompt", "negative_prompt")
@@ -168,26 +167,26 @@ class GenerateRequest(_Frozen):
             raise RequestError([*problems_of(cls, error), *_contradictions(values)]) from None
 
     def seeds(self) -> list[int]:
-        """One seed per picture, counting up and around."""
+        """One seed per image, counting up with wraparound."""
         return [(self.seed + i) & MAX_SEED for i in range(self.count)]
 
     def with_changes(self, **changes: object) -> GenerateRequest:
-        """A checked copy with some values replaced."""
+        """A validated copy with some values replaced."""
         return self.parse({**self.as_dict(), **changes})
 
     def settled(self, defaults: Mapping[str, Any] | None = None) -> GenerateRequest:
-        """The same with all of `MODEL_DECIDES` given: from `defaults` where they were not, or our own."""
-        unsaid = [name for name in MODEL_DECIDES if name not in self.model_fields_set]
-        values = {name: (defaults or {}).get(name, getattr(self, name)) for name in unsaid}
+        """A copy with all of `MODEL_DECIDES` set, from `defaults` or the defaults here if unset."""
+        unset = [name for name in MODEL_DECIDES if name not in self.model_fields_set]
+        values = {name: (defaults or {}).get(name, getattr(self, name)) for name in unset}
         return self.with_changes(**values)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, defaults included: a record must not change its meaning when a default does.
+        """Plain values, including defaults, so that records keep their meaning if a default changes.
 
-        What the model decides is left out until it is settled, so that it can be decided where the model is.
+        Unset values of MODEL_DECIDES are left out; the process that has the model sets them.
         """
-        unsaid = {name for name in MODEL_DECIDES if name not in self.model_fields_set}
-        return self.model_dump(mode="json", exclude=unsaid)
+        unset = {name for name in MODEL_DECIDES if name not in self.model_fields_set}
+        return self.model_dump(mode="json", exclude=unset)
 
 
 def _known(name: str, names: tuple[str, ...]) -> str:
@@ -197,7 +196,7 @@ def _known(name: str, names: tuple[str, ...]) -> str:
 
 
 def _contradictions(values: Mapping[str, Any]) -> list[Problem]:
-    """What is wrong with the values together, where each alone may be right."""
+    """Problems of combinations of values that are valid on their own."""
     if values.get("image") is not None:
         return []
     found = []
@@ -205,6 +204,6 @@ def _contradictions(values: Mapping[str, Any]) -> list[Problem]:
         found.append(Problem("mask", "a mask needs the image it belongs to; give `image` too"))
     strength = values.get("strength")
     if isinstance(strength, int | float) and strength < 1:
-        rule = "says how far to leave a given image; give `image` too, or leave it out"
+        rule = "applies to an initial image; give `image` too, or omit it"
         found.append(Problem("strength", f"{short_repr(strength)} {rule}", strength))
     return found

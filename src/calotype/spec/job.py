@@ -1,4 +1,4 @@
-"""A request that a deployment has accepted, and the news of it. Knows nothing of queues, workers or wires."""
+"""Submissions, jobs and job events of a deployment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FINAL_STATES: frozenset[JobState] = frozenset({"done", "failed", "cancelled"})
 """A job enters one of these once and never leaves it."""
 
 JobKind = Literal["pictures", "workflow"]
-"""Pictures of one request, or a graph of nodes."""
+"""Images of one request, or a workflow."""
 
 FailureKind = Literal[
     "bad_request", "not_found", "bad_model_file", "does_not_fit", "deadline", "worker_lost", "internal"
@@ -28,19 +28,19 @@ class _Frozen(BaseModel):
 
 
 class Submission(_Frozen):
-    """What a client hands in."""
+    """A generation request of a client."""
 
     request: GenerateRequest
     model: Annotated[str, Field(max_length=255)] | None = None
-    """One of the deployment's models; its first if not said."""
+    """A model of the deployment. Default: its first."""
     preset: str | None = None
-    """Optimisations to make it with; those that the worker was started with if not said."""
+    """Optimization preset. Default: that of the worker."""
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
-    """Higher goes first."""
+    """Jobs with a higher priority run first."""
     deadline_s: Annotated[float, Field(gt=0, le=7 * 86400, allow_inf_nan=False)] | None = None
-    """Seconds after acceptance by which it must have ended; it fails when they are over."""
+    """Seconds after acceptance; a job that has not ended by then fails."""
     idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    """The same key from the same client is the same job: sending it again makes nothing twice."""
+    """The same key from the same client is the same job, so repeated submission is safe."""
 
     @field_validator("preset")
     @classmethod
@@ -49,7 +49,7 @@ class Submission(_Frozen):
 
 
 def known_preset(name: str) -> str:
-    """The name; a ValueError if no preset has it."""
+    """The name; raises ValueError if it is not a preset."""
     if name in PRESETS:
         return name
     nearest, known = did_you_mean(name[:60], PRESETS), f"known: {', '.join(sorted(PRESETS))}"
@@ -57,25 +57,25 @@ def known_preset(name: str) -> str:
 
 
 class JobFailure(_Frozen):
-    """Why there are no pictures."""
+    """Why a job failed."""
 
     kind: FailureKind
     message: str
 
 
 class NodeFailure(_Frozen):
-    """Which node of a workflow failed, and how."""
+    """The failed node of a workflow and its error."""
 
     node: str
     node_class: str
     error: str
-    """The name of what was raised."""
+    """Class name of the exception."""
     message: str
     traceback: tuple[str, ...] = ()
 
 
 class PictureFile(_Frozen):
-    """The name under which a workflow's picture can be asked for."""
+    """File name of an image of a workflow, as in ComfyUI's /view."""
 
     filename: str
     subfolder: str
@@ -83,46 +83,46 @@ class PictureFile(_Frozen):
 
 
 class JobPicture(_Frozen):
-    """One finished picture, which the deployment keeps as a file."""
+    """A finished image, stored as a file by the deployment."""
 
     sha256: str
     bytes: int
     width: int
     height: int
     seed: int | None = None
-    """None where a workflow made it, whose nodes have seeds of their own."""
+    """None for workflows, whose nodes have their own seeds."""
     file: PictureFile | None = None
-    """Of a workflow's picture."""
+    """Set for images of workflows."""
 
 
 class WorkflowReport(_Frozen):
-    """What came of a workflow's nodes."""
+    """Results of the nodes of a workflow."""
 
     outputs: dict[str, Any] = {}
-    """What nodes have to show, by node: `{"images": [{"filename", "subfolder", "type"}]}` and the like."""
+    """UI outputs by node: `{"images": [{"filename", "subfolder", "type"}]}` and the like."""
     cached: tuple[str, ...] = ()
-    """Nodes whose outputs were known from before."""
+    """Nodes whose outputs came from the cache."""
     executed: tuple[str, ...] = ()
-    """Nodes that ran, in their order."""
+    """Nodes that ran, in order."""
     failed: NodeFailure | None = None
 
 
 class Job(_Frozen):
-    """A job as it stands. Times are seconds since 1970."""
+    """The present state of a job. Times are seconds since 1970."""
 
     id: str
     kind: JobKind = "pictures"
     sequence: int = 0
-    """Counts a deployment's jobs in the order they were accepted."""
+    """Number of the job in order of acceptance."""
     client: str
-    """Name of the API key that asked, or `local`."""
+    """Name of the API key of the client, or `local`."""
     state: JobState
     model: str
     request: dict[str, Any]
-    """As accepted; what the model decides is filled in once it runs."""
+    """As accepted; defaults of the model are filled in once it runs."""
     priority: int
     position: int | None
-    """Jobs in front of it while it is queued."""
+    """Number of jobs ahead while it is queued."""
     created_at: float
     started_at: float | None
     ended_at: float | None
@@ -130,19 +130,19 @@ class Job(_Frozen):
     steps_done: int
     steps_total: int
     attempts: int
-    """How often it was begun: more than once when a worker died under it."""
+    """Number of attempts; more than one if a worker died."""
     pictures: tuple[JobPicture, ...]
     failure: JobFailure | None
     idempotency_key: str | None
     report: WorkflowReport | None = None
-    """Of a workflow that has ended."""
+    """Set for ended workflows."""
     preset: str | None = None
-    """As asked for; not said where the worker's own is meant."""
+    """As requested; None for the preset of the worker."""
 
 
 class JobNews(_Frozen):
-    """One piece of news of a job, in the order it happened."""
+    """A job event; events of a job are in order."""
 
     job: Job
     preview: bytes | None = None
-    """A small PNG of what is there so far."""
+    """Preview of the unfinished image, a small PNG."""

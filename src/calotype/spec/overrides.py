@@ -1,4 +1,4 @@
-"""Values in layers: a YAML text, and `a.b=c` overrides on top. Knows nothing of what the values mean."""
+"""Layered settings: YAML with `a.b=c` overrides on top."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from calotype.core.errors import Problem, RequestError
 
 
 def parse_yaml(text: str | bytes, source: str) -> dict[str, Any]:
-    """The keys and values of a text, or of a file's bytes; `source` is what to call it."""
+    """Parse YAML text or bytes into a dict; `source` names it in errors."""
     try:
         text = text.decode("utf-8") if isinstance(text, bytes) else text
         values = OmegaConf.to_container(OmegaConf.create(text), resolve=True)
@@ -25,11 +25,11 @@ def parse_yaml(text: str | bytes, source: str) -> dict[str, Any]:
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
-    """The values of `a.b=c` words."""
+    """Parse overrides of the form `a.b=c`."""
     for text in overrides:
         if "=" not in text or not text.partition("=")[0].strip():
             raise RequestError(
-                [Problem("override", f"{text!r} should be KEY=VALUE, for instance trainer.devices=2", text)]
+                [Problem("override", f"{text!r} should be KEY=VALUE, for example trainer.devices=2", text)]
             )
     try:
         values = OmegaConf.to_container(OmegaConf.from_dotlist(list(overrides)), resolve=True)
@@ -44,7 +44,7 @@ def _one_line(error: Exception) -> str:
 
 
 def merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
-    """Put a layer's values over those that are there, however deep."""
+    """Merge a layer into `into` recursively; the layer wins."""
     for key, value in layer.items():
         if isinstance(value, Mapping) and isinstance(into.get(key), dict):
             merge(into[key], value)
@@ -53,7 +53,7 @@ def merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested values under dotted keys."""
+    """Flatten nested values to dotted keys."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping) and value:

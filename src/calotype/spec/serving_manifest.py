@@ -1,7 +1,4 @@
-"""What is served on a cluster: models, replicas, what each uses and how they are reached.
-
-Frozen and strict like a launch. Knows nothing of how anything is started, nor of any back end's files.
-"""
+"""Spec of a server on a cluster: models, replicas, resources and network."""
 
 from __future__ import annotations
 
@@ -38,32 +35,32 @@ class ServingSpec(LaunchSection):
     name: JobName = "calotype"
     image: Image
     models: Annotated[tuple[Line, ...], Field(min_length=1)] = ("emoji",)
-    """As `calotype serve` takes them; the first is meant where a request names none."""
+    """Models as for `calotype serve`; requests without a model use the first."""
     options: tuple[Line, ...] = ()
-    """More of `calotype serve`: `[--preset, fast, --precision, fp16]`."""
+    """Further options of `calotype serve`: `[--preset, fast, --precision, fp16]`."""
     replicas: Replicas = 1
     max_replicas: Replicas | None = None
-    """Grow to so many while jobs wait; never if not said."""
+    """Maximum when autoscaling on queued jobs. Default: no autoscaling."""
     waiting_jobs: Count = 4
-    """How many a replica may have waiting, on average, before there are more replicas."""
+    """Average queued jobs per replica above which replicas are added."""
     gpus: Annotated[int, Field(ge=0, le=MAX_GPUS_IN_A_NODE)] = 1
-    """Of each replica, or slices of a GPU; a worker each."""
+    """GPUs or MIG slices per replica, one worker each."""
     cpus: Count = 4
     memory: Memory = "32G"
     mounts: tuple[MountText, ...] = ()
-    """For instance `pvc:models:/var/lib/calotype/models:ro`."""
+    """For example `pvc:models:/var/lib/calotype/models:ro`."""
     environment: dict[VariableName, Line] = Field(default={})
     storage: Memory | None = None
-    """A volume for each replica, on which its queue and pictures outlive it; if not said they do not."""
+    """Size of a volume per replica that keeps queue and images; without one they are lost with the pod."""
     storage_class: Word | None = None
     keys_secret: Label = "calotype-keys"  # noqa: S105 - its name
-    """A secret whose keys.json has the API keys, as `calotype keys create` writes it."""
+    """Secret whose keys.json has the API keys, as `calotype keys create` writes it."""
     hosts: tuple[Word, ...] = ()
-    """Names under which an ingress sends requests on, besides those of the service."""
+    """Host names of an ingress, besides those of the service."""
     metrics_secret: Label | None = None
-    """A secret whose `token` is an API key: Prometheus's operator is told to read the metrics with it."""
+    """Secret whose `token` is an API key, with which the Prometheus operator reads the metrics."""
     drain_s: Annotated[int, Field(ge=1, le=3600)] = 120
-    """What running jobs have to end in when a replica stops."""
+    """Seconds for running jobs to finish when a replica stops."""
     kubernetes: PodPlacement = PodPlacement()
 
     @classmethod
@@ -92,12 +89,12 @@ class ServingSpec(LaunchSection):
             (
                 "storage_class",
                 self.storage_class is not None and self.storage is None,
-                f"{self.storage_class} says something about a volume; set storage too",
+                f"{self.storage_class} configures a volume; set storage too",
             ),
             (
                 "kubernetes.shared_memory",
                 memory_mib(shared) >= memory_mib(self.memory),
-                f"{shared} of /dev/shm count as memory, and there are {self.memory} in all; lower it",
+                f"{shared} of /dev/shm count as memory, of which there is {self.memory} in all; lower it",
             ),
         ]
         found = [f"{name}: {rule}" for name, is_wrong, rule in wrong if is_wrong]

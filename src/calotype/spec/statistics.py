@@ -1,7 +1,6 @@
-"""What is told of a list of measured numbers: one function that all records and reports derive it by.
+"""Summary statistics of measurements, used by all records and reports.
 
-Percentiles lie between the two nearest values, as numpy's and most spreadsheets' do by default. Knows
-nothing of what was measured.
+Percentiles interpolate linearly between the two nearest values, the default of numpy and most spreadsheets.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Summary(BaseModel):
-    """Of at least one number."""
+    """Statistics of at least one number."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
@@ -32,12 +31,12 @@ class Summary(BaseModel):
 
 
 def summarize(values: Sequence[float]) -> Summary:
-    """Mean, spread and percentiles; refuses an empty list and what is not finite."""
+    """Mean, spread and percentiles; raises ValueError for empty lists and non-finite values."""
     if not values:
         raise ValueError("nothing was measured: a summary needs at least one number")
-    strange = [value for value in values if not math.isfinite(value)]
-    if strange:
-        raise ValueError(f"{strange[0]} is no measured number; leave out what failed")
+    non_finite = [value for value in values if not math.isfinite(value)]
+    if non_finite:
+        raise ValueError(f"{non_finite[0]} is not a measured number; leave out failed measurements")
     ordered, count = sorted(map(float, values)), len(values)
     mean = math.fsum(ordered) / count
     squares = math.fsum((value - mean) ** 2 for value in ordered)
@@ -57,8 +56,8 @@ def summarize(values: Sequence[float]) -> Summary:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Of numbers in ascending order, `share` from 0 to 100."""
-    place = (len(ordered) - 1) * share / 100
-    low = math.floor(place)
+    """Percentile `share` (0 to 100) of numbers in ascending order."""
+    position = (len(ordered) - 1) * share / 100
+    low = math.floor(position)
     high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)

@@ -1,6 +1,6 @@
-"""A sweep as it is written: which settings are varied, over what, how often. Runs nothing.
+"""Sweep definitions: which settings vary, over which values, how often.
 
-Every combination of the axes' values is a point; listed points are combined with the axes too.
+Every combination of axis values is a point; listed points are combined with the axes too.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ Values = Annotated[tuple[Setting, ...], Field(min_length=1)]
 
 
 class Sweep(BaseModel):
-    """What to measure."""
+    """A sweep."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
 
     kind: Literal["inference", "train"]
     about: str = ""
-    """What it is for, in a sentence."""
+    """Purpose, in one sentence."""
     settings: dict[str, Setting] = {}
-    """For every point: model, batch, size, steps, cfg, preset, …; or a recipe and its dotted keys."""
+    """Settings of all points: model, batch, size, steps, cfg, preset, …; or a recipe and its dotted keys."""
     axes: dict[str, Values] = {}
-    """Settings that vary, each with its values."""
+    """Varied settings with their values."""
     points: tuple[dict[str, Setting], ...] = ({},)
-    """Settings that vary together."""
+    """Combinations of settings that vary together."""
     systems: Annotated[tuple[System, ...], Field(min_length=1)] = ("calotype",)
-    """Whose pictures or steps: ours, and peers beside them."""
+    """Systems to measure: ours and baselines."""
     rounds: Annotated[int, Field(ge=1, le=1000)] = 1
-    """How often to go over all points."""
+    """Rounds over all points."""
     units: Annotated[int, Field(ge=1)] | None = None
-    """Batches or steps by the clock; 5 batches, or 30 steps, if not said."""
+    """Measured batches or steps. Default: 5 batches or 30 steps."""
     warmup: Annotated[int, Field(ge=0)] | None = None
-    """Batches or steps before; 2 batches, or 10 steps, if not said."""
+    """Warm-up batches or steps. Default: 2 batches or 10 steps."""

@@ -1,7 +1,4 @@
-"""What pydantic found wrong, in words that carry the value, the rule and the fix.
-
-Knows nothing of what the values mean.
-"""
+"""Converts pydantic errors to Problems with value, rule and fix."""
 
 from __future__ import annotations
 
@@ -20,19 +17,19 @@ _NUMBERS = {"finite_number": "a finite number", "int_parsing": "a whole number",
 
 
 def problems_of(model: type[BaseModel], error: ValidationError) -> list[Problem]:
-    """One problem per field that is wrong; what concerns no single field is left out."""
+    """One problem per invalid field; errors without a field are left out."""
     return [_problem(model, details) for details in error.errors(include_url=False) if details["loc"]]
 
 
 def problem_of_one(field: str, error: ValidationError) -> Problem:
-    """What is wrong with a value that stands alone, such as one of a command line."""
+    """The problem of a single value, such as an option of the command line."""
     details = error.errors(include_url=False)[0]
     return Problem(field, _message(details), _reportable(details.get("input")))
 
 
 def short_repr(value: object) -> str:
-    """A value for a message: short, whatever was sent."""
-    # Python refuses to print integers past some thousand digits.
+    """A short representation of any value for messages."""
+    # Python refuses to format integers of some thousand digits.
     if isinstance(value, int) and value.bit_length() > 256:
         return f"an integer of {value.bit_length()} bits"
     text = repr(value)
@@ -67,7 +64,7 @@ def _message(details: Mapping[str, Any]) -> str:
 
 
 def _reportable(value: object) -> object:
-    """The value itself where it is a small plain one that JSON has, else how it is shown."""
+    """The value if it is a small JSON value, else its short representation."""
     if value is None or isinstance(value, bool) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, int) and value.bit_length() <= 64:
@@ -76,16 +73,16 @@ def _reportable(value: object) -> object:
 
 
 def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """The settings known at a place inside a request, as they are written there."""
+    """Names of the settings at a location inside a request."""
     for part in location:
-        # What is no setting is a place in a list or a key that the user chose.
+        # Other parts are list indices or keys that the user chose.
         named = [field for name, field in model.model_fields.items() if part in (name, field.alias)]
         model = (_model_in(named[0].annotation) if named else None) or model
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _model_in(annotation: object) -> type[BaseModel] | None:
-    """The model that an annotation such as `tuple[Model, ...] | None` speaks of."""
+    """The model inside an annotation such as `tuple[Model, ...] | None`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((found for argument in get_args(annotation) if (found := _model_in(argument))), None)

@@ -84,7 +84,7 @@ def test_from_says_which_learned_word_is_not_what_it_was(calotype: Calotype) -> 
     save_file({"emb_params": torch.ones(1, 192)}, word)
     seen = calotype("generate", "--from", f"made/{name}", *folder, "--out", "again")
     assert seen.code == ExitCode.OK, seen.err
-    assert "note: the picture was made by embeddings/style with sha256" in seen.err
+    assert "note: the image was generated with embeddings/style of sha256" in seen.err
 
 
 def test_from_with_a_knob_changes_only_that_knob(calotype: Calotype) -> None:
@@ -150,7 +150,7 @@ def test_a_sheet_that_its_format_cannot_hold_is_not_lost(
     knobs = (*SMALL, "--seed", 3, "--format", "webp")
     seen = calotype("generate", "x", *knobs, "--grid", "cfg=1,7.5,11")
     assert seen.code == ExitCode.OK, seen.err
-    assert "is more than webp holds; written as png" in seen.err
+    assert "is more than webp allows; written as png" in seen.err
     assert files() == ["x-grid.png"]
     assert calotype("generate", "x", *knobs).err == ""
     assert files() == ["x-grid.png", "x-seed3.webp"]
@@ -180,7 +180,7 @@ def test_a_sheet_of_a_sheet_is_refused(calotype: Calotype) -> None:
     calotype("generate", "x", *SMALL, "--steps", 1, "--grid", "seed=1")
     seen = calotype("generate", "--from", "made/x-grid.png", "--sheet")
     assert seen.code == ExitCode.BAD_REQUEST
-    assert "is a sheet already" in seen.err
+    assert "is a contact sheet already" in seen.err
 
 
 def test_image_to_image_and_inpainting(calotype: Calotype) -> None:
@@ -244,14 +244,14 @@ REFUSED = [
     (("--grid", "steps="), "names no values"),
     (("--grid", "steps=[]"), "names no values"),
     (("--grid", "steps=0,1"), "at least 1"),
-    (("--grid", "steps=1", "--grid", "cfg=1", "--grid", "seed=1"), "two axes at most"),
-    (("--sheet", "--grid", "steps=1,2"), "a --grid is a sheet already"),
-    (("--sheet", "--trials", 2), "--trials makes the same pictures again"),
-    (("--sheet", "--count", 65), "65 pictures a prompt; a sheet has 64 at most"),
-    (("--sheet", *(["y"] * 64)), "65 prompts; a sheet has 64 at most"),
+    (("--grid", "steps=1", "--grid", "cfg=1", "--grid", "seed=1"), "at most two axes"),
+    (("--sheet", "--grid", "steps=1,2"), "excludes --grid, which is a sheet already"),
+    (("--sheet", "--trials", 2), "excludes --trials, which repeats the same images"),
+    (("--sheet", "--count", 65), "65 images per prompt; a sheet has at most 64"),
+    (("--sheet", *(["y"] * 64)), "65 prompts; a sheet has at most 64"),
     (("--format", "bmp"), "png, webp, jpeg"),
     (("--trials", 0), "use 1 or more"),
-    (("--trials", 2, "--grid", "steps=1,2"), "a contact sheet is many"),
+    (("--trials", 2, "--grid", "steps=1,2"), "cannot time a contact sheet"),
     (("--strength", 0.5), "give `image` too"),
 ]
 

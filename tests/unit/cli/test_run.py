@@ -229,7 +229,7 @@ def test_changes_are_typed_by_the_declaration_and_refused_together(calotype: Cal
         "--set 3.seed=x: 'x' is not a whole number",
         "--set 3.sed=4: node 3 (KSampler) has no input 'sed'; did you mean 'seed' or 'steps' or 'scheduler'?",
         "--set 33.seed=4: there is no node '33'; did you mean '3'?",
-        '--set 3.model=emoji: model takes a MODEL by a link, written ["4", 0]',
+        '--set 3.model=emoji: model takes a MODEL through a link, written ["4", 0]',
     ]
 
 
@@ -259,7 +259,7 @@ def test_names_that_lead_nowhere(calotype: Calotype, gradient: Any) -> None:
     [
         ("memory", ExitCode.DOES_NOT_FIT, "error: node 3 (Trouble): needs 9 GiB, there are 8\n"),
         ("bug", ExitCode.BUG, "error: node 3 (Trouble): KeyError: 'a slip'\n"),
-        ("stop", ExitCode.CANCELLED, "error: cancelled; what was finished before is in outputs\n"),
+        ("stop", ExitCode.CANCELLED, "error: cancelled; finished images are in outputs\n"),
     ],
 )
 def test_a_node_that_fails_and_ctrl_c_leave_only_what_was_finished(

@@ -52,7 +52,7 @@ def test_no_option_takes_an_empty_text_or_path(calotype: Calotype) -> None:
         numbers = parameter.type_descriptor.annotation is list and parameter.min is not None
         seen = calotype(*words_of(name), option, "")
         assert seen.code == ExitCode.BAD_REQUEST, (name, option)
-        assert numbers or f"{option}: is empty; give a value, or leave it out" in seen.err, (name, option)
+        assert numbers or f"{option}: is empty; give a value, or omit it" in seen.err, (name, option)
 
 
 def test_every_number_has_a_limit_or_is_known_to_be_checked_later() -> None:

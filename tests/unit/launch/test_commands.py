@@ -105,7 +105,7 @@ def test_an_elastic_launch_makes_an_elastic_recipe(handed_in: Any) -> None:
         (["train", "emoji", "--launch=slrum"], "--launch: no back end 'slrum'; did you mean 'slurm'"),
         (
             ["train", "sd15", "trainer.devices=1", "--launch=slurm", "--gpus-per-node=8"],
-            "the recipe asks for 1 devices × 1 nodes, the launch starts 8 processes × 1 nodes",
+            "the recipe needs 1 devices × 1 nodes, the launch starts 8 processes × 1 nodes",
         ),
         (
             ["train", "emoji", "model.global_batch_size=3", "--launch=slurm", "--nodes=2", "--device=cpu"],
@@ -121,7 +121,7 @@ def test_an_elastic_launch_makes_an_elastic_recipe(handed_in: Any) -> None:
         (["launch", "render", "--on=slurm", "--set=nodes", "x"], "'nodes' should be KEY=VALUE"),
         (
             ["launch", "render", "--on=slurm", "--gpus-per-node=8", "train", "sd15", "trainer.devices=3"],
-            "the recipe asks for 3 devices × 1 nodes, the launch starts 8 processes × 1 nodes",
+            "the recipe needs 3 devices × 1 nodes, the launch starts 8 processes × 1 nodes",
         ),
         (
             ["launch", "submit", "--on=local", "train", "emoji", "--device=cpu", "trainer.nodes=2"],
@@ -136,7 +136,7 @@ def test_an_elastic_launch_makes_an_elastic_recipe(handed_in: Any) -> None:
             "command: calotype has no command 'trian'; did you mean 'train'",
         ),
         (["launch", "render", "--on=local", "bench", "trian"], "calotype bench has no command 'trian'"),
-        (["launch", "render", "--on=local", "train"], "calotype train alone runs nothing; say what of it"),
+        (["launch", "render", "--on=local", "train"], "calotype train needs a command"),
         (["launch", "submit", "--on=local", "train", "sd2-bas"], "no recipe 'sd2-bas'"),
         (["launch", "submit", "--on=local", "train", "export", "sd2-bas", "out"], "no recipe 'sd2-bas'"),
         (["launch", "submit", "--on=local", "train", "table", "sd1", "--out=out"], "no table 'sd1'"),
@@ -151,7 +151,7 @@ def test_an_elastic_launch_makes_an_elastic_recipe(handed_in: Any) -> None:
         ),
         (
             ["launch", "submit", "--on=slurm", "train", "sd2-base", "--nodes=2"],
-            "--nodes: says something about the launch; write it before 'train sd2-base'",
+            "--nodes: is a launch option; write it before 'train sd2-base'",
         ),
     ],
 )
@@ -283,7 +283,7 @@ def test_what_the_command_says_of_devices_decides_where_the_launch_says_nothing(
 def test_a_training_rendered_without_gpus_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["launch", "render", "--on=ray"]
     assert run([*words, "train", "emoji"]) == 0
-    assert "warning: no GPUs are asked for, so ray may give it none" in capsys.readouterr().err
+    assert "warning: the launch requests no GPUs, so ray may assign none" in capsys.readouterr().err
     for wanted in (["train", "emoji", "--device=cpu"], ["--gpus-per-node=0", "train", "emoji"]):
         assert run([*words, *wanted]) == 0
         assert "warning" not in capsys.readouterr().err

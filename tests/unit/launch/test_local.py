@@ -274,7 +274,7 @@ def test_a_damaged_row_of_a_benchmark_is_told_without_a_trace(
     row = Path(record.folder, "record.json")
     row.write_bytes(damage)
     assert run(["launch", "collect", record.id]) == ExitCode.BAD_REQUEST
-    assert capsys.readouterr().err.startswith(f"error: {row} is no record of a benchmark: ")
+    assert capsys.readouterr().err.startswith(f"error: {row} is not a benchmark record: ")
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"\xff\xfe", b'{"format": "calotype.launch.9"}'])

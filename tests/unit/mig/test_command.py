@@ -50,7 +50,7 @@ def test_the_texts_layout_from_work_to_reboot_and_back(machine: Machine, tmp_pat
 
     first = machine.mig("apply", WORK, "--yes")
     assert first.code == ExitCode.GPU_REFUSED
-    assert "Next: reboot once" in first.err
+    assert "reboot once" in first.err
     assert machine.mig("persist", WORK, "--root", root, "--yes").code == 0
     machine.change(rules.reboot)
     assert at_boot(machine, root).code == 0
@@ -59,7 +59,7 @@ def test_the_texts_layout_from_work_to_reboot_and_back(machine: Machine, tmp_pat
 
     for _ in range(2):
         again = at_boot(machine, root)
-        assert (again.code, "already so" in again.out) == (0, True)
+        assert (again.code, "the layout is already in place" in again.out) == (0, True)
         assert machine.mig("status", "--json").out == seen
     assert machine.mig("apply", "empty", "--yes").code == 0
     assert slices(machine) == []
@@ -118,7 +118,7 @@ def test_the_shown_commands_do_the_same_by_hand(machine: Machine, nvidia_smi: Pa
         shown = json.loads(machine.mig("apply", target, "--json").out)
         for command in shown[0]["commands"]:
             subprocess.run(command.split(), check=True, capture_output=True, timeout=300)
-        assert "already so" in machine.mig("apply", target).out
+        assert "the layout is already in place" in machine.mig("apply", target).out
 
 
 def test_a_slice_more_leaves_the_others_alone(machine: Machine) -> None:
@@ -130,7 +130,7 @@ def test_a_slice_more_leaves_the_others_alone(machine: Machine) -> None:
     assert done.code == 0, done.err
     assert len(slices(machine)) == 3
     assert not [line for line in machine.host.log if "destroyed" in line]
-    assert "slices: 2 kept untouched, 1 made\n" in done.out
+    assert "slices: 2 kept untouched, 1 created\n" in done.out
 
 
 def test_status_shows_slices_places_and_who_is_inside(machine: Machine) -> None:
@@ -167,7 +167,7 @@ def test_layouts_stand_side_by_side_in_a_narrow_terminal(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     shown = machine.call("mig", "plan", WORK, "--on", "A100-80GB").out
-    others = shown.partition("also good:")[2]
+    others = shown.partition("alternatives:")[2]
     assert [line.count("memory ") for line in others.splitlines() if "memory " in line] == [2]
     assert "D 1g.10gb+me" in others
     assert max(map(len, others.splitlines())) <= 80
@@ -187,10 +187,10 @@ def test_colours_only_repeat_what_letters_say(machine: Machine) -> None:
 
 def test_a_change_says_how_many_slices_stay_go_and_come(machine: Machine) -> None:
     machine.become(new_host("A100-80GB"))
-    assert "slices: 4 made\n" in machine.mig("apply", "14,14,14,20", "--yes").out
-    assert "slices: 1 kept untouched, 3 removed, 1 made\n" in machine.mig("apply", "3g.40gb,2g.20gb").out
+    assert "slices: 4 created\n" in machine.mig("apply", "14,14,14,20", "--yes").out
+    assert "slices: 1 kept untouched, 3 removed, 1 created\n" in machine.mig("apply", "3g.40gb,2g.20gb").out
     assert "slices: 4 removed\n" in machine.mig("apply", "empty", "--yes").out
-    assert "no slices; `calotype mig plan`" in machine.mig("status").out
+    assert "no slices; find a layout with `calotype mig plan`" in machine.mig("status").out
     assert "no slice changes\n" in machine.mig("apply", "off", "--yes").out
 
 
@@ -200,7 +200,7 @@ def test_adding_is_adding(machine: Machine, what: tuple[str, ...]) -> None:
     machine.mig("apply", "2g.20gb", "--yes")
     refused = machine.mig("apply", *what, "--add", "--yes")
     assert refused.code == ExitCode.BAD_REQUEST
-    assert "leave --add out" in refused.err
+    assert "omit --add" in refused.err
     assert len(slices(machine)) == 1
 
 

@@ -104,7 +104,7 @@ def test_a_program_hears_that_nothing_was_written(machine: Machine, tmp_path: Pa
     for words in (("14,14,14,20",), ("--remove",)):
         shown = machine.mig("persist", *words, "--root", tmp_path / "root", "--json")
         assert json.loads(shown.out) == {"commands": [], "paths": []}
-        assert "--yes does it" in shown.err
+        assert "add --yes to apply" in shown.err
 
 
 def test_what_is_kept_of_one_gpu_stays_when_another_is_kept(machine: Machine, tmp_path: Path) -> None:

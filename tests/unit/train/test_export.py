@@ -69,7 +69,7 @@ def test_a_place_that_cannot_be_written_is_no_bug_of_ours(
     assert run(["train", "export", str(recipe), str(recipe / "made.safetensors"), *chosen]) == 2
     said = capsys.readouterr().err
     assert f"error: {recipe}" in said
-    assert "; name another place" in said
+    assert "; choose another path" in said
 
 
 def test_an_exported_file_holds_the_same(ran: Recipe, tmp_path: Path) -> None:

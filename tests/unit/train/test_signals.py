@@ -52,7 +52,7 @@ def _line(base: Path, folder: Path, **changes: Any) -> list[str]:
 def test_a_run_whose_first_step_compiles_is_over_at_once(base: Path, tmp_path: Path, name: str) -> None:
     ended = compiling("slow", name, 1, base, tmp_path)
     assert ended.returncode == 0, ended.stderr[-4000:]
-    assert ended.stdout == "stopped before its first step was over; the same command begins again\n"
+    assert ended.stdout == "stopped before the first step finished; the same command starts over\n"
     assert "Traceback" not in ended.stderr
     assert trained(small_recipe(base, tmp_path / "run")).step == 4
 
@@ -65,7 +65,7 @@ def test_a_later_step_that_compiles_ends_and_is_saved(base: Path, tmp_path: Path
     assert ended.stdout.startswith("stopped at step 2 (4 samples)")
     again = compiling("slow", "SIGTERM", 1, base, tmp_path)
     assert again.returncode == 0, again.stderr[-4000:]
-    assert again.stdout == "stopped before its first step was over; the same command goes on from step 2\n"
+    assert again.stdout == "stopped before the first step finished; the same command resumes at step 2\n"
     recipe = small_recipe(base, tmp_path / "run")
     assert trained(recipe).step == 4
     assert_same(saved_state(straight), saved_state(recipe))

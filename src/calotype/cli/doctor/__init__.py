@@ -1,1 +1,1 @@
-"""`calotype doctor`: facts about a machine, and findings that say what they mean for the user."""
+"""`calotype doctor`: collects facts about the machine and derives findings for the user."""

@@ -1,7 +1,4 @@
-"""`calotype doctor`: looks at this machine and says what it means for the user.
-
-Gathers facts and hands them on; `calotype.cli.doctor.diagnose` says what they mean.
-"""
+"""`calotype doctor`: collects facts about this machine and prints the findings of `diagnose`."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,13 +14,11 @@ if TYPE_CHECKING:
 
 
 def command(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object to stdout, for programs.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout.")] = False,
 ) -> None:
-    """Look at this machine: versions, GPUs and their slices, attention kernels, compilers, disks.
+    """Check this machine: versions, GPUs and MIG slices, attention kernels, compilers, disks.
 
-    Says what each finding means. Ends with 0 unless calotype cannot run at all here.
+    Explains each finding. Exits with 0 unless calotype cannot run at all on this machine.
     """
     from calotype.cli.doctor.diagnose import diagnose
     from calotype.cli.doctor.render import show
@@ -43,7 +38,7 @@ def command(
 
 
 def gather(source: "GpuSource") -> "Facts":
-    """Look at everything once."""
+    """Collect all facts."""
     import os
     from pathlib import Path
 
@@ -55,7 +50,7 @@ def gather(source: "GpuSource") -> "Facts":
 
     survey = source.survey()
     toolchain = read_toolchain()
-    torch, trouble = _ask_torch(toolchain)
+    torch, trouble = _read_torch(toolchain)
     folders = (("models", models_dir()), ("cache", cache_dir()), ("output", Path.cwd()))
     return Facts(
         fingerprint=fingerprint(survey),
@@ -70,7 +65,7 @@ def gather(source: "GpuSource") -> "Facts":
 
 
 def report(facts: "Facts", findings: "Sequence[Finding]") -> dict[str, Any]:
-    """The JSON form; its keys are part of the command's interface."""
+    """The JSON form; its keys are part of the interface of the command."""
     from calotype.cli.doctor.render import version_rows
     from calotype.cli.doctor.types import Level
 
@@ -91,10 +86,10 @@ def report(facts: "Facts", findings: "Sequence[Finding]") -> dict[str, Any]:
     }
 
 
-def _ask_torch(toolchain: "Toolchain") -> "tuple[TorchFacts | None, str | None]":
+def _read_torch(toolchain: "Toolchain") -> "tuple[TorchFacts | None, str | None]":
     try:
         from calotype.engine.torch_info import torch_facts
-    # A torch whose libraries do not load raises OSError, not ImportError.
+    # torch raises OSError, not ImportError, if its libraries do not load.
     except (ImportError, OSError) as error:
         return None, str(error).strip().partition("\n")[0]
     return torch_facts(toolchain), None

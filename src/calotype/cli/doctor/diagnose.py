@@ -1,7 +1,4 @@
-"""Turns facts about a machine into findings that say what they mean for the user.
-
-Pure: asks no hardware, prints nothing.
-"""
+"""Derives findings from facts about a machine, as a pure function."""
 
 from calotype.cli.doctor import gpu_checks, host_checks, package_checks
 from calotype.cli.doctor.types import Facts, Finding, Level
@@ -10,6 +7,6 @@ _SEVEREST_FIRST = (Level.PROBLEM, Level.WARNING, Level.NOTE, Level.OK)
 
 
 def diagnose(facts: Facts) -> tuple[Finding, ...]:
-    """Every finding, the severest first and otherwise in the order of the report."""
+    """All findings, most severe first, otherwise in the order of the report."""
     found = [*package_checks.findings(facts), *gpu_checks.findings(facts), *host_checks.findings(facts)]
     return tuple(sorted(found, key=lambda finding: _SEVEREST_FIRST.index(finding.level)))

@@ -1,11 +1,11 @@
-"""Findings about cards, their driver and slices, and whether torch can use them. No packages here."""
+"""Findings about GPUs, their driver and MIG slices, and whether torch can use them."""
 
 from collections.abc import Iterator
 
 from calotype.cli.doctor.types import GIB, Facts, Finding, Level, gibibytes
 from calotype.core.hardware import Gpu, TroubleKind
 
-_ON_THE_CPU = "Pictures are made on the CPU: the embedded model takes seconds, SDXL minutes."
+_ON_THE_CPU = "Images are generated on the CPU: the embedded model takes seconds, SDXL minutes."
 
 _OLDEST_WITH_FP8 = (8, 9)
 
@@ -16,10 +16,10 @@ _DRIVER_TROUBLES = {
     ),
     TroubleKind.NO_PERMISSION: (
         "The NVIDIA driver refuses this user",
-        "Give the user access to /dev/nvidia*, or start the container with its GPUs.",
+        "Give the user access to /dev/nvidia*, or start the container with GPU access.",
     ),
     TroubleKind.TOO_OLD: (
-        "The NVIDIA driver is too old to be asked",
+        "The NVIDIA driver is too old to be queried",
         "Install a current driver.",
     ),
     TroubleKind.MISMATCH: (
@@ -40,7 +40,7 @@ def findings(facts: Facts) -> Iterator[Finding]:
     for gpu in facts.gpus.gpus:
         yield from _refusals(gpu)
         yield from _mig(gpu)
-        yield from _room(gpu)
+        yield from _memory(gpu)
 
 
 def _driver(facts: Facts) -> Iterator[Finding]:
@@ -51,8 +51,8 @@ def _driver(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             Level.NOTE,
             "driver",
-            f"Torch sees a GPU, but the driver cannot be asked about it: {trouble.message}",
-            "Pictures are made on the GPU; free memory and MIG slices cannot be shown.",
+            f"Torch sees a GPU, but the driver cannot be queried about it: {trouble.message}",
+            "Images are generated on the GPU; free memory and MIG slices cannot be shown.",
             "In a container, add 'utility' to NVIDIA_DRIVER_CAPABILITIES.",
         )
     elif trouble.kind is TroubleKind.NO_DRIVER:
@@ -61,7 +61,7 @@ def _driver(facts: Facts) -> Iterator[Finding]:
             "gpu",
             "No GPU: there is no NVIDIA driver on this machine",
             _ON_THE_CPU,
-            "If there is an NVIDIA card, install its driver; in a container, start it with its GPUs.",
+            "If there is an NVIDIA card, install its driver; start a container with GPU access.",
         )
     else:
         found, fix = _DRIVER_TROUBLES[trouble.kind]
@@ -69,13 +69,13 @@ def _driver(facts: Facts) -> Iterator[Finding]:
 
 
 def _use(facts: Facts) -> Iterator[Finding]:
-    """Whether torch can use the cards that the driver shows."""
+    """Whether torch can use the GPUs that the driver reports."""
     torch, gpus = facts.torch, facts.gpus.gpus
     if torch is None:
         return
     if facts.cuda_devices:
         names = ", ".join(f"{device.device} ({device.name})" for device in facts.cuda_devices)
-        yield Finding(Level.OK, "gpu", f"Torch can use {names}", "Pictures are made on the GPU.")
+        yield Finding(Level.OK, "gpu", f"Torch can use {names}", "Images are generated on the GPU.")
         yield from _limits(facts)
     elif not gpus and facts.gpus.trouble is None:
         yield Finding(Level.NOTE, "gpu", "No GPU: the driver shows no card", _ON_THE_CPU)
@@ -92,14 +92,14 @@ def _use(facts: Facts) -> Iterator[Finding]:
 
 
 def _limits(facts: Facts) -> Iterator[Finding]:
-    """What keeps usable cards from being used fully."""
+    """Limits on the use of GPUs."""
     num_used, num_gpus = len(facts.cuda_devices), len(facts.gpus.gpus)
     if facts.visible_devices is not None and num_used < num_gpus:
         yield Finding(
             Level.NOTE,
             "gpu",
             f"CUDA_VISIBLE_DEVICES={facts.visible_devices!r} shows torch {num_used} of {num_gpus} GPUs",
-            "The others stay idle as far as calotype is concerned.",
+            "Calotype does not use the others.",
             "Unset CUDA_VISIBLE_DEVICES to use them all.",
         )
     for device in facts.cuda_devices:
@@ -141,7 +141,7 @@ def _attention(facts: Facts) -> Iterator[Finding]:
                 Level.WARNING,
                 "attention",
                 f"No attention kernel runs on {device.device}: {reason}",
-                "No picture can be made on this device.",
+                "No image can be generated on this device.",
                 "Install a torch build made for it." if on_gpu else "Reinstall torch.",
             )
         elif working == ("math",):
@@ -149,7 +149,7 @@ def _attention(facts: Facts) -> Iterator[Finding]:
                 Level.WARNING,
                 "attention",
                 f"Only plain (math) attention works on {device.device}",
-                "Slower, and large pictures need much more memory.",
+                "Slower, and large images need much more memory.",
                 "Cards from compute capability 8.0 on have the fast kernels." if on_gpu else None,
             )
         else:
@@ -174,8 +174,8 @@ def _refusals(gpu: Gpu) -> Iterator[Finding]:
         yield Finding(
             Level.WARNING,
             "driver",
-            f"GPU {gpu.index} does not tell everything ({'; '.join(gpu.refusals)})",
-            "What it keeps back is shown as unknown; memory estimates are rougher.",
+            f"GPU {gpu.index} does not report everything ({'; '.join(gpu.refusals)})",
+            "Missing values are shown as unknown; memory estimates are rougher.",
             "Run as a user with access to the card.",
         )
 
@@ -189,7 +189,7 @@ def _mig(gpu: Gpu) -> Iterator[Finding]:
             Level.WARNING,
             "mig",
             f"MIG mode is pending on GPU {gpu.index}: {now} now, {then} after a reset",
-            "The card keeps its present layout until then.",
+            "The card keeps its current layout until then.",
             f"Stop all work on the card, then: sudo nvidia-smi --gpu-reset -i {gpu.index}",
         )
     num_slices = len(gpu.mig_devices)
@@ -199,19 +199,19 @@ def _mig(gpu: Gpu) -> Iterator[Finding]:
             "mig",
             f"MIG mode is on, but GPU {gpu.index} has no slices",
             "No program can use this card.",
-            "Make slices, or switch MIG mode off.",
+            "Create slices with `calotype mig apply`, or turn MIG mode off.",
         )
     elif gpu.mig.current:
         yield Finding(
             Level.OK,
             "mig",
-            f"GPU {gpu.index} is cut into {num_slices} slice{'' if num_slices == 1 else 's'}",
-            "Each slice is a small GPU of its own; choose one by its uuid in CUDA_VISIBLE_DEVICES.",
+            f"GPU {gpu.index} is partitioned into {num_slices} slice{'' if num_slices == 1 else 's'}",
+            "Each slice works like a small GPU; choose one by its uuid in CUDA_VISIBLE_DEVICES.",
         )
 
 
-def _room(gpu: Gpu) -> Iterator[Finding]:
-    """What fits into a whole card; a card in slices has its memory in them."""
+def _memory(gpu: Gpu) -> Iterator[Finding]:
+    """Which models fit into an unpartitioned card; with MIG, the slices have the memory."""
     free, total = gpu.memory_free_bytes, gpu.memory_total_bytes
     if free is None or total is None or (gpu.mig is not None and gpu.mig.current):
         return
@@ -225,7 +225,7 @@ def _room(gpu: Gpu) -> Iterator[Finding]:
             Level.NOTE,
             "gpu",
             found,
-            "SD 1.5 in fp16 fits; SDXL fits only one small picture at a time, or not.",
+            "SD 1.5 in fp16 fits; SDXL fits only one small image at a time, if at all.",
             fix,
         )
     else:

@@ -1,4 +1,4 @@
-"""Findings about main memory, processor and disks. Knows nothing of cards or packages."""
+"""Findings about main memory, processor and disks."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,11 +7,11 @@ from calotype.core.hardware import Disk
 
 _SDXL_LOADS_IN_BYTES = 16 * GIB
 
-# For each folder: the room below which something fails, and what fails.
+# Per folder: the free space that is needed, and what fails with less.
 _ROOM_NEEDED = {
-    "models": (20 * GB, "An SDXL download will not fit (about 14 GB, plus room to unpack)."),
-    "cache": (5 * GB, "Compiled kernels and prepared weights may not fit; they are made again on every run."),
-    "output": (1 * GB, "Long runs may stop half-way for lack of room for their pictures."),
+    "models": (20 * GB, "An SDXL download will not fit (about 14 GB, plus space to unpack)."),
+    "cache": (5 * GB, "Compiled kernels and prepared weights may not fit; they are rebuilt on every run."),
+    "output": (1 * GB, "Long runs may stop early for lack of space for their images."),
 }
 _CHOSEN_BY = {
     "models": "set CALOTYPE_MODELS to a roomier folder",
@@ -55,7 +55,7 @@ def _disks(disks: Sequence[Disk]) -> Iterator[Finding]:
     yield from short
     if not short:
         room = ", ".join(f"{disk.purpose} ({gigabytes(disk.free_bytes)})" for disk in disks)
-        yield Finding(Level.OK, "disk", f"Disk room for {room}", "Enough for an SDXL download.")
+        yield Finding(Level.OK, "disk", f"Disk space for {room}", "Enough for an SDXL download.")
 
 
 def _shortage(disk: Disk) -> Finding | None:
@@ -66,7 +66,7 @@ def _shortage(disk: Disk) -> Finding | None:
             Level.WARNING,
             "disk",
             f"The {disk.purpose} folder cannot be written: {disk.path}",
-            "Nothing new can be kept there.",
+            "Nothing new can be stored there.",
             f"Change its permissions, or {change}.",
         )
     if disk.free_bytes is not None and disk.free_bytes < needed:
@@ -75,6 +75,6 @@ def _shortage(disk: Disk) -> Finding | None:
             "disk",
             f"{gigabytes(disk.free_bytes)} free for {disk.purpose}, less than {needed // GB} GB",
             consequence,
-            f"Free some room, or {change}.",
+            f"Free some space, or {change}.",
         )
     return None

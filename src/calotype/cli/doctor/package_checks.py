@@ -1,4 +1,4 @@
-"""Findings about packages, compilers and torch.compile. Knows nothing of cards or disks."""
+"""Findings about packages, compilers and torch.compile."""
 
 import re
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from calotype.cli.doctor.types import Facts, Finding, Level
 
 OLDEST_TORCH = (2, 10)
-_NOTHING_RUNS_WITHOUT = ("diffusers", "safetensors", "tokenizers", "transformers")
+_REQUIRED = ("diffusers", "safetensors", "tokenizers", "transformers")
 
 
 def findings(facts: Facts) -> Iterator[Finding]:
@@ -21,7 +21,7 @@ def _torch(facts: Facts) -> Iterator[Finding]:
             Level.PROBLEM,
             "torch",
             f"torch does not load: {facts.torch_trouble or 'it is not installed'}",
-            "calotype cannot make or train anything.",
+            "calotype cannot generate or train anything.",
             "Install it into the Python that runs calotype: pip install torch",
         )
         return
@@ -38,7 +38,7 @@ def _torch(facts: Facts) -> Iterator[Finding]:
 
 def _packages(facts: Facts) -> Iterator[Finding]:
     installed = facts.fingerprint.packages
-    missing = [name for name in _NOTHING_RUNS_WITHOUT if not installed.get(name)]
+    missing = [name for name in _REQUIRED if not installed.get(name)]
     if missing:
         yield Finding(
             Level.PROBLEM,
@@ -60,7 +60,7 @@ def _packages(facts: Facts) -> Iterator[Finding]:
             Level.NOTE,
             "packages",
             "torchao is not installed",
-            "optimizer.name=adamw8bit is not available to training; every preset is.",
+            "optimizer.name=adamw8bit is not available for training; all presets work.",
             "pip install 'calotype[train]'",
         )
 
@@ -76,13 +76,13 @@ def _compile(facts: Facts) -> Iterator[Finding]:
                 "The compile pass can be used there.",
             )
             continue
-        # On a machine that makes pictures on its cards, compiling for the CPU hardly matters.
+        # With a usable GPU, compiling for the CPU hardly matters.
         matters = readiness.device_type == "cuda" or not facts.cuda_devices
         yield Finding(
             Level.WARNING if matters else Level.NOTE,
             "compiler",
             f"torch.compile cannot work on {place}: {readiness.reason}",
-            "The compile pass falls back to uncompiled code: same pictures, slower.",
+            "The compile pass falls back to uncompiled code: same images, slower.",
             _compile_fix(readiness.reason or ""),
         )
 

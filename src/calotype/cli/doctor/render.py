@@ -1,7 +1,4 @@
-"""Shows facts and findings to a person, within 80 columns and with or without colour.
-
-Words carry the levels and colour only repeats them. Knows nothing of how the facts were gathered.
-"""
+"""Prints facts and findings within 80 columns, with or without color; words carry the levels too."""
 
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
@@ -20,7 +17,7 @@ _NONE = "not installed"
 
 
 def show(console: Console, facts: Facts, findings: Sequence[Finding]) -> None:
-    """The whole report; the findings come last, because the end of a report is what stays on the screen."""
+    """Print the report; findings come last, as the end of a report stays on the screen."""
     sections = (
         ("Versions", _versions(facts)),
         ("Machine", _machine(facts)),
@@ -28,7 +25,7 @@ def show(console: Console, facts: Facts, findings: Sequence[Finding]) -> None:
         ("Attention kernels", _attention(facts)),
         ("Compilers", _compilers(facts)),
         ("Disk", _disks(facts)),
-        ("What this means", _findings(findings)),
+        ("Findings", _findings(findings)),
     )
     for title, body in sections:
         console.print(Text(title, style="bold"))
@@ -47,7 +44,7 @@ def _pairs(rows: Iterable[tuple[str, str]]) -> Table:
 
 
 def version_rows(facts: Facts) -> list[tuple[str, str | None]]:
-    """Every version the doctor knows, in the order people look for them."""
+    """All versions, the most often needed first."""
     seen, packages = facts.fingerprint, facts.fingerprint.packages
     torch = facts.torch
     return [
@@ -173,7 +170,7 @@ def _finding(finding: Finding) -> Text:
         return Text(f"{finding.found}. {finding.meaning}")
     lines = [finding.found, finding.meaning]
     if finding.fix:
-        lines.append(f"Remedy: {finding.fix}")
+        lines.append(f"Fix: {finding.fix}")
     body = Text("\n".join(lines))
     body.stylize("bold", 0, len(finding.found))
     return body
@@ -183,11 +180,11 @@ def _verdict(facts: Facts, findings: Sequence[Finding]) -> Text:
     counts = {level: sum(finding.level is level for finding in findings) for level in Level}
     if counts[Level.PROBLEM]:
         return Text(
-            "Calotype cannot run here until the problems above are put right.", style=_STYLES[Level.PROBLEM]
+            "Calotype cannot run here until the problems above are fixed.", style=_STYLES[Level.PROBLEM]
         )
     place = facts.cuda_devices[0].name if facts.cuda_devices else "the CPU"
-    told = " and ".join(_count(counts[level], level.value) for level in (Level.WARNING, Level.NOTE))
-    return Text(f"Calotype runs here, on {place}: {told}.", style="bold")
+    counted = " and ".join(_count(counts[level], level.value) for level in (Level.WARNING, Level.NOTE))
+    return Text(f"Calotype runs here, on {place}: {counted}.", style="bold")
 
 
 def _count(number: int, noun: str) -> str:

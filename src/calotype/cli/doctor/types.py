@@ -1,4 +1,4 @@
-"""What the doctor looks at and what it says: the types alone."""
+"""Types of the doctor: facts and findings."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,7 +9,7 @@ from calotype.core.hardware import Disk, GpuSurvey, Memory
 from calotype.core.toolchain import Toolchain
 
 if TYPE_CHECKING:
-    # The doctor has to speak even where torch does not load.
+    # The doctor has to work even if torch does not load.
     from calotype.engine.torch_info import TorchDevice, TorchFacts
 
 GIB = 1024**3
@@ -25,12 +25,12 @@ class Level(StrEnum):
     WARNING = "warning"
     """Something will be slow, be missing or fail."""
     PROBLEM = "problem"
-    """Calotype cannot run until this is put right."""
+    """Calotype cannot run until this is fixed."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing found, what it means for the user, and what to do about it."""
+    """An observation, what it means for the user, and how to fix it."""
 
     level: Level
     topic: str
@@ -41,7 +41,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything the doctor looked at; `torch_trouble` says why `torch` is None."""
+    """All collected facts; `torch_trouble` is the reason if `torch` is None."""
 
     fingerprint: Fingerprint
     memory: Memory
@@ -54,16 +54,16 @@ class Facts:
 
     @property
     def cuda_devices(self) -> tuple["TorchDevice", ...]:
-        """The cards torch can use."""
+        """GPUs that torch can use."""
         devices = self.torch.devices if self.torch else ()
         return tuple(device for device in devices if device.device.startswith("cuda"))
 
 
 def gibibytes(num_bytes: int | None) -> str:
-    """Memory, in the unit memory is built in."""
+    """A memory size in GiB."""
     return "unknown" if num_bytes is None else f"{num_bytes / GIB:.1f} GiB"
 
 
 def gigabytes(num_bytes: int | None) -> str:
-    """Disk, in the unit disks and downloads are sold in."""
+    """A disk size in decimal GB, as disks and downloads are labeled."""
     return "unknown" if num_bytes is None else f"{num_bytes / GB:.1f} GB"

@@ -1,4 +1,4 @@
-"""What is remembered of how fast a device can be at best. Knows nothing of torch."""
+"""Records of measured peak rates of devices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class _Frozen(BaseModel):
 
 
 class Rate(_Frozen):
-    """How fast one kind of work went, on random numbers."""
+    """Rate of one kind of work, on random numbers."""
 
     what: What
     dtype: str
@@ -23,16 +23,16 @@ class Rate(_Frozen):
     shape: str
     unit: Unit
     best: float
-    """Of the quickest sample: what shares of the ceiling are told from."""
+    """Rate of the fastest sample, the basis of shares of the ceiling."""
     median: float
     calls: int
-    """In each sample."""
+    """Calls per sample."""
     seconds: list[float]
-    """Of one call, the mean of each sample, in the order they came."""
+    """Mean seconds per call of each sample, in order."""
 
 
 class NoRate(_Frozen):
-    """Work that this device, or this build of torch, cannot do."""
+    """Work that the device or the torch build does not support."""
 
     what: What
     dtype: str
@@ -44,7 +44,7 @@ class CeilingRecord(_Frozen):
 
     format: Literal["calotype.ceiling.1"] = "calotype.ceiling.1"
     device: str
-    """As torch calls it, a slice of a GPU with its profile; 'CPU' and its model for the processor."""
+    """Name in torch, for a MIG slice of a GPU with its profile; 'CPU' and its model for the processor."""
     torch: str
     driver: str | None
     measured: AwareDatetime
@@ -55,16 +55,16 @@ class CeilingRecord(_Frozen):
 
     @property
     def key(self) -> tuple[str, str, str | None]:
-        """What decides the rates."""
+        """Key of the rates."""
         return self.device, self.torch, self.driver
 
     def best(self, what: What, dtype: str) -> float | None:
-        """The best rate of one kind of work in the unit it has; None where there is none."""
+        """The best rate of one kind of work, in its unit; None if not measured."""
         return next((rate.best for rate in self.rates if (rate.what, rate.dtype) == (what, dtype)), None)
 
 
 class CeilingFile(_Frozen):
-    """All that were measured on this machine."""
+    """All devices measured on this machine."""
 
     format: Literal["calotype.ceilings.1"] = "calotype.ceilings.1"
     devices: list[CeilingRecord] = []

@@ -1,7 +1,4 @@
-"""What is remembered about a picture: enough to make it again, and to know when it would differ.
-
-Knows nothing of picture formats.
-"""
+"""The record inside an image: enough to reproduce it and to detect differences."""
 
 from __future__ import annotations
 
@@ -17,31 +14,31 @@ class _Frozen(BaseModel):
 
 
 class ModelIdentity(_Frozen):
-    """Which weights made a picture."""
+    """The weights that generated an image."""
 
     reference: str
-    """What was asked for: a catalogue name, a path, a hub id."""
+    """As requested: a catalogue name, a path, a hub id."""
     architecture: str
     sha256: str
     """Of the file, or of the names and contents of all weight files of a folder."""
     random: bool = False
-    """True when the weights are seeded random numbers: the picture shows nothing."""
+    """True when the weights are seeded random numbers: the image shows noise."""
 
 
 class GridAxis(_Frozen):
-    """One knob of a contact sheet and its values."""
+    """One varied setting of a contact sheet and its values."""
 
     knob: str
     values: list[Any]
 
 
 class PictureRecord(_Frozen):
-    """Stored inside every picture file."""
+    """Record stored inside every image file."""
 
     calotype: str
-    """Version that made it."""
+    """Version that generated it."""
     request: dict[str, Any]
-    """The whole request, for this picture alone: its own seed, a count of one."""
+    """The whole request for this image alone: its own seed, a count of one."""
     model: ModelIdentity
     preset: str
     precision: str
@@ -49,12 +46,12 @@ class PictureRecord(_Frozen):
     """'cpu', or the GPU's name."""
     versions: dict[str, str]
     prediction: str | None = None
-    """What the UNet was taken to predict: epsilon, v_prediction or sample."""
+    """Prediction type of the UNet: epsilon, v_prediction or sample."""
     files: dict[str, str] = {}
-    """LoRAs, learned words and VAE that were used: name in the model folder → sha256."""
+    """LoRAs, textual inversions and VAE that were used: name in the model folder → sha256."""
     grid: list[GridAxis] = []
-    """The knobs a contact sheet varies; empty for a single picture."""
+    """Settings that a contact sheet varies; empty for a single image."""
 
     def generate_request(self) -> GenerateRequest:
-        """The request that makes this picture again."""
+        """The request that reproduces this image."""
         return GenerateRequest.parse(self.request)

@@ -1,7 +1,6 @@
-"""What is remembered of one measurement, whatever was measured: the one type that reports and queries see.
+"""The measurement record, the only type that reports and queries use.
 
-A record is a point of a sweep in one of its rounds, in a process of its own. What failed is a record too.
-Knows nothing of torch, nor of where records are kept.
+A record is one point of a sweep in one round, measured in its own process. Failures are records too.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from calotype.spec.statistics import Summary, summarize
 
 FORMAT: Literal["calotype.measurement.1"] = "calotype.measurement.1"
 FILE = "records.jsonl"
-"""What a run's folder calls its measurements."""
+"""File of measurements in the folder of a run."""
 WALL = "wall"
 """The series that every kind but `ceiling` has: seconds of one unit of work as the host's clock sees it."""
 VARIANT_SEPARATOR = ", "
-"""Between the labels of an ablation's variants that come to the same, in the setting `variant`."""
+"""Separator in the setting `variant` between labels of identical variants of an ablation."""
 VARIANT = "variant"
 """The setting that names a variant: all, none, `without X`, `with X` or `only X`."""
 
 Kind = Literal["inference", "train", "serve", "ceiling", "data"]
-"""`data`: batches of a recipe's data, read and prepared on the CPU and trained on by nobody."""
+"""`data`: batches of a recipe's data, read and prepared on the CPU, without training."""
 Status = Literal["ok", "oom", "error"]
 Unit = Literal["s", "J", "W", "byte", "TFLOP/s", "GB/s", "samples/s", "requests/s", "dB", "1"]
 Setting = str | int | float | bool | None
@@ -37,12 +36,12 @@ class _Frozen(BaseModel):
 
 
 class Series(_Frozen):
-    """Raw numbers of one thing that was measured again and again, in the order they came."""
+    """Raw values of a repeated measurement, in order."""
 
     unit: Unit
     values: list[float]
     summary: Summary
-    """Follows from the values; kept so that other programs need not work it out."""
+    """Derived from the values; stored so that other programs need not compute it."""
 
     @classmethod
     def of(cls, unit: Unit, values: Sequence[float]) -> Self:
@@ -50,83 +49,83 @@ class Series(_Frozen):
 
 
 class Preparation(_Frozen):
-    """What passed before the clock started; none of it is in the series."""
+    """Time before the measured window; not part of the series."""
 
     load_s: float | None = None
-    """Weights read and in place, passes applied."""
+    """Loading weights and applying passes."""
     warmup_s: list[float] = []
-    """Each unit of work before the measured ones; the first holds compiling."""
+    """Each warm-up unit; the first includes compilation."""
     compile_s: float | None = None
-    """How much longer the first of them took than a measured one: compiling, recording, choosing kernels."""
+    """Excess of the first warm-up unit over a measured one: compilation, graph capture, autotuning."""
 
 
 class PeakMemory(_Frozen):
-    """The most one device held while the work ran, warm-up included."""
+    """Peak memory of one device, including warm-up."""
 
     allocated_bytes: int
     """By tensors."""
     reserved_bytes: int
     """By torch for its tensors."""
     device_bytes: int | None
-    """In use on the whole device as its driver says, other programs included; None where it was not asked."""
+    """In use on the whole device as its driver says, other programs included; None if not queried."""
     total_bytes: int
 
 
 class Work(_Frozen):
-    """How much arithmetic was done, and how fast, beside what the device can do."""
+    """Arithmetic work and its rate, relative to the peak of the device."""
 
     tflop_per_sample: float
-    """Counted, not measured; what a pass leaves out still counts."""
+    """Counted, not measured; work that a pass skips still counts."""
     tflops: float
     """Reached on each device."""
     ceiling_tflops: float | None = None
-    """The most this device was measured to reach in this precision."""
+    """Measured peak of this device in this precision."""
     ceiling_source: Literal["given", "measured"] | None = None
     share_of_ceiling: float | None = None
 
     def under(self, ceiling_tflops: float, source: Literal["given", "measured"] = "measured") -> Work:
-        """The same work beside a ceiling."""
+        """The same work with its share of a ceiling."""
         known = {"ceiling_tflops": ceiling_tflops, "ceiling_source": source}
         return self.model_copy(update={**known, "share_of_ceiling": self.tflops / ceiling_tflops})
 
 
 class Likeness(_Frozen):
-    """How near the pictures are to those of the same request done plainly."""
+    """Similarity of the images to those of the same request with the baseline preset."""
 
     reference: str
-    """Whose pictures they are held against."""
+    """System or preset of the reference images."""
     psnr_db: float | None
-    """None where they are the same to the bit."""
+    """None for bit-identical images."""
     ssim: float
 
 
 class Measurement(_Frozen):
-    """One measurement: what was run, where, and what came of it."""
+    """One measurement: what was run, where, and the results."""
 
     format: Literal["calotype.measurement.1"] = FORMAT
     id: str
-    """Follows from everything that is asked of the point; the same in every round and every run."""
+    """Derived from all settings of the point; equal in every round and run."""
     point: str
-    """What people call it; one name for one id in a run."""
+    """Display name; one per id in a run."""
     round: Annotated[int, Field(ge=1)] = 1
-    """Sweeps go over all points once a round, so that drift hits all of them alike."""
+    """Sweeps measure all points once per round, so that drift affects all of them alike."""
 
     kind: Kind
     system: str = "calotype"
     """`calotype`, `diffusers-eager` or `diffusers-compile`."""
     model: str
-    """As it was asked for."""
+    """As requested."""
     weights_sha256: str | None = None
     preset: str | None = None
     passes: list[str] | None = None
-    """Of the engine that ran, in order; None for peers and training."""
+    """Passes of the engine, in order; None for baselines and training."""
     precision: str | None = None
     request: dict[str, Any] | None = None
     """The whole request, of inference and serving."""
     recipe: dict[str, Any] | None = None
     """The whole recipe, of training."""
     settings: dict[str, Setting] = {}
-    """What the sweep varies, by axis: batch, size, steps, cfg, preset, without, …"""
+    """Settings that the sweep varies, by axis: batch, size, steps, cfg, preset, without, …"""
 
     device: str
     """The GPU's name, or `CPU` and its model."""
@@ -137,11 +136,11 @@ class Measurement(_Frozen):
     modified: bool | None = None
     """Whether tracked files differed from the commit."""
     command: str
-    """What a person types to measure it again."""
+    """Command line that repeats the measurement."""
     started_at: AwareDatetime | None = None
     """None in records of training from before measurements had it."""
     seconds_in_all: float | None = None
-    """Of the process, imports and loading included."""
+    """Duration of the process, including imports and loading."""
 
     status: Status
     message: str | None = None
@@ -155,15 +154,15 @@ class Measurement(_Frozen):
     memory: list[PeakMemory] = []
     """One for each device; empty on the CPU."""
     host_peak_bytes: int | None = None
-    """The most main memory the process had."""
+    """Peak main memory of the process."""
     work: Work | None = None
-    """None where nobody counted the arithmetic."""
+    """None if the arithmetic was not counted."""
     quality: Likeness | None = None
-    """None where nothing could change it, or nobody looked."""
+    """None if no pass can change images, or if it was not measured."""
     energy_j: float | None = None
-    """Of the device over the measured units; None where the driver does not say."""
+    """Energy of the device over the measured units; None if the driver does not report it."""
     notes: list[str] = []
-    """What else a reader should know."""
+    """Further remarks for readers."""
 
     @property
     def wall(self) -> Summary | None:
@@ -173,7 +172,7 @@ class Measurement(_Frozen):
 
     @property
     def steady(self) -> Summary | None:
-        """The same; of training on the device's own clock if it has one, since the host runs ahead of it."""
+        """The same; of training by CUDA events if possible, as the host runs ahead of the device."""
         device = self.series.get("device") if self.kind == "train" else None
         return device.summary if device else self.wall
 
@@ -185,7 +184,7 @@ class Measurement(_Frozen):
         return self.energy_j / (len(measured.values) * self.samples_per_unit)
 
 
-def identity_of(asked: Mapping[str, Any]) -> str:
-    """A short name that follows from plain values, whatever their order."""
-    text = json.dumps(asked, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+def identity_of(settings: Mapping[str, Any]) -> str:
+    """A short hash of plain values, independent of their order."""
+    text = json.dumps(settings, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

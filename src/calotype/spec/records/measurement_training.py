@@ -1,4 +1,4 @@
-"""Records of training benchmarks as measurements, so that reports see one type. Runs nothing."""
+"""Converts records of training benchmarks to measurements."""
 
 from __future__ import annotations
 
@@ -27,11 +27,16 @@ def measurement_of(
     settings: Mapping[str, Setting] | None = None,
     round_number: int = 1,
 ) -> Measurement:
-    """A training record under the name its table or sweep has for it."""
+    """A training record as a measurement, named as in its table or sweep."""
     model, window, machine = record.recipe["model"], record.window, record.fingerprint.get("machine", {})
-    asked = {"kind": "train", "recipe": record.recipe, "steps": record.steps, "warm": record.warmup_steps}
+    settings_of_id = {
+        "kind": "train",
+        "recipe": record.recipe,
+        "steps": record.steps,
+        "warm": record.warmup_steps,
+    }
     return Measurement(
-        id=identity_of(asked),
+        id=identity_of(settings_of_id),
         point=point,
         round=round_number,
         kind="train",

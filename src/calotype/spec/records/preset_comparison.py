@@ -1,7 +1,4 @@
-"""What is remembered about presets side by side: what each costs, and what it does to pictures.
-
-Knows nothing of torch.
-"""
+"""Record of a preset comparison: cost and image quality of each preset."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ class _Frozen(BaseModel):
 
 
 class PictureCompared(_Frozen):
-    """One picture of one preset."""
+    """One image of one preset."""
 
     prompt: str
     seed: int
@@ -30,59 +27,59 @@ class PictureCompared(_Frozen):
     """The same between two CUDA events; None without a GPU."""
     png_bytes: int
     psnr_db: float | None
-    """To the reference's picture; None for that picture itself, and so are the next two."""
+    """To the reference image; None for the reference itself, as are the next two."""
     ssim: float | None
     layer_distances: list[float] | None
-    """Feature distance at each layer of the recogniser, the earliest first; None where it does not judge."""
+    """Feature distance at each layer of the recogniser, the earliest first; None if it does not apply."""
     judged: dict[str, str | None] | None
-    """Emoji, style and background that the recogniser sees; None where it does not judge."""
+    """Emoji, style and background as classified; None if the classifier does not apply."""
 
 
 class Figures(_Frozen):
-    """Over all pictures of a preset."""
+    """Statistics over all images of a preset."""
 
     weights_bytes: int
     """Of the model's own weights on the device, in the precision it was loaded in."""
     resident_bytes: int | None
-    """What stays on the GPU between pictures: weights, copies in eight bits, graphs; None without one."""
+    """What stays on the GPU between images: weights, copies in eight bits, graphs; None without one."""
     peak_bytes: int | None
-    """The most that tensors took on the GPU while pictures were made; None without one."""
+    """Peak tensor memory on the GPU during generation; None without one."""
     wall_s: Spread
     device_s: Spread | None
     png_bytes: Spread
     likeness: Comparison | None
-    """To the reference's pictures; None for the reference itself."""
+    """To the reference images; None for the reference itself."""
     feature_distance: Spread | None
-    """To the reference's pictures, the mean over the recogniser's layers; None where it does not judge."""
+    """To the reference images, the mean over the layers of the classifier; None if it does not apply."""
     recognised: Accuracy | None
-    """Of prompts in the usual wording: what they ask for. None if there are none, or nobody judges."""
+    """Accuracy on prompts in the usual wording. None if there are none, or without a classifier."""
     agreeing: Accuracy | None
-    """Of other prompts: what the recogniser sees in the reference's picture. None as above."""
+    """Agreement with the classes of the reference images, on other prompts. None as above."""
 
 
 class PresetRow(_Frozen):
-    """One preset, whatever became of it."""
+    """One preset, measured or failed."""
 
     preset: str
     precision: str
     outcome: Outcome
     message: str | None
-    """Why there are no figures."""
+    """Why there are no statistics."""
     figures: Figures | None
     pictures: list[PictureCompared]
 
 
 class CompareRecord(_Frozen):
-    """Presets beside a reference, on the same prompts and seeds."""
+    """Presets compared with a reference, on the same prompts and seeds."""
 
     format: Literal["calotype.compare.1"] = "calotype.compare.1"
     command: str
     model: ModelIdentity
     device: str
     request: dict[str, Any]
-    """What all pictures share."""
+    """Settings that all images share."""
     reference: PresetRow
     presets: list[PresetRow]
     recogniser_sha256: str | None
-    """Who judged; None if the model's pictures are nothing it knows."""
+    """Hash of the classifier; None if it does not apply to the model."""
     fingerprint: dict[str, Any]

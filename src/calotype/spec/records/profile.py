@@ -1,4 +1,4 @@
-"""What is remembered of a profile: where a job's time went, what to do about it. Knows nothing of torch."""
+"""Profile record: where the time of a job went, with advice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Frozen(BaseModel):
 
 
 class GroupTime(_Frozen):
-    """One group's part of the window; the parts of all groups add up to it."""
+    """The share of one group in the window; all groups add up to it."""
 
     group: Group
     seconds: float
@@ -44,7 +44,7 @@ class KernelTime(_Frozen):
     short_name: str
     group: Group
     what: str
-    """A sentence for people."""
+    """One-sentence description."""
     count: int
     seconds: float
     share: float
@@ -52,13 +52,13 @@ class KernelTime(_Frozen):
 
 
 class StageTime(_Frozen):
-    """A marked stage of the job, all times it ran."""
+    """All runs of a marked stage of the job."""
 
     name: str
     count: int
     host_s: float
     device_s: float | None
-    """From its first kernel to its last; None where the trace does not say."""
+    """From its first kernel to its last; None if the trace does not tell."""
 
 
 class Waiting(_Frozen):
@@ -69,7 +69,7 @@ class Waiting(_Frozen):
     """The device had work; on a processor alone, an operation ran."""
     idle_s: float
     waiting_s: float
-    """The device was idle because nothing had been asked of it yet."""
+    """The device was idle because no work was launched yet."""
     waiting_for_data_s: float
     """The part of it during which the host was fetching the next batch."""
     launches: int
@@ -80,7 +80,7 @@ class Waiting(_Frozen):
 
 
 class NsightCommand(_Frozen):
-    """A command that looks deeper with one of NVIDIA's own programs."""
+    """A command for deeper analysis with an NVIDIA profiler."""
 
     program: Literal["nsys", "ncu"]
     installed: bool
@@ -100,7 +100,7 @@ class ProfileRecord(_Frozen):
     clock: Literal["device", "host"]
     """Whose time is split into groups: the device's kernels, or without a GPU the host's operations."""
     window_s: float
-    """What was looked into."""
+    """Duration of the profiled window."""
     unprofiled_s: float | None
     """The same work just before, without a profiler; None for a trace from elsewhere."""
     warmup_s: list[float]

@@ -1,4 +1,4 @@
-"""What is remembered about a recogniser of emoji, and about a model it has judged. Knows nothing of torch."""
+"""Records of the emoji classifier, and of the image quality of a model."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ class _Frozen(BaseModel):
 
 
 class Accuracy(_Frozen):
-    """Shares of pictures that were taken for what they should show, from 0 to 1."""
+    """Shares of correctly classified images, from 0 to 1."""
 
     pictures: int
     emoji_top1: float
     """Variants in skin tone and gender count as the same emoji."""
     emoji_top5: float
     style: float | None
-    """Of those that were asked for in a style; None if none was."""
+    """Of images whose prompt names a style; None if there are none."""
     background: float | None
-    """Of those that were asked for on a background; None if none was."""
+    """Of images whose prompt names a background; None if there are none."""
 
 
 class Spread(_Frozen):
-    """How a number is spread over pictures."""
+    """Distribution of a value over images."""
 
     mean: float
     p5: float
@@ -44,30 +44,30 @@ class Confusion(_Frozen):
 
 
 class RecogniserRecord(_Frozen):
-    """A recogniser, beside its weights."""
+    """An emoji classifier, stored next to its weights."""
 
     format: Literal["calotype.emoji-recogniser.1"] = "calotype.emoji-recogniser.1"
     weights_sha256: str
     artwork_sha256: str
-    """Of the packages and colours it learned."""
+    """Hash of the packages and colors it was trained on."""
     data_sha256: str
-    """Of the shards it learned from."""
+    """Hash of its training shards."""
     command: str
     lesson: dict[str, Any]
     emoji: dict[str, str]
-    """Sequence and name of each emoji, in the order of the network's answers."""
+    """Sequence and name of each emoji, in the order of the network outputs."""
     twins: list[list[str]]
-    """Emoji that a style draws alike; all of a group are judged as its first."""
+    """Groups of emoji that a style draws alike; each group counts as its first."""
     styles: list[str]
     exam: dict[str, Accuracy]
-    """On held-out combinations: as they are, slightly degraded, and in ways it never learned with."""
+    """On held-out combinations: as they are, slightly degraded, and degraded in ways not used in training."""
     confusions: list[Confusion]
-    """Of held-out pictures as they are and slightly degraded, the most frequent first."""
+    """Of held-out images as they are and slightly degraded, the most frequent first."""
     fingerprint: dict[str, Any]
 
 
 class PictureQuality(_Frozen):
-    """One generated picture."""
+    """One generated image."""
 
     split: str
     prompt: str
@@ -78,19 +78,19 @@ class PictureQuality(_Frozen):
     judged: dict[str, str | None]
     """The same; no background where the border has no single colour of the set."""
     place: int
-    """Of the asked emoji among all, from 1."""
+    """Rank of the requested emoji among all, from 1."""
     certainty: float
-    """Probability the recogniser gives the asked emoji."""
+    """Probability that the classifier gives the requested emoji."""
     sharpness: float
-    """Energy of its edges as a share of the real picture's."""
+    """Edge energy relative to the real image."""
     nearest: float
-    """Distance to the nearest picture that was trained on, in steps of 1/255."""
+    """Distance to the nearest training image, in steps of 1/255."""
     nearest_is_asked: bool
-    """Whether that picture shows the asked emoji in the asked picture's style."""
+    """Whether that image shows the requested emoji in the requested style."""
 
 
 class Part(_Frozen):
-    """Pictures generated for one part of the data."""
+    """Quality of the images for one split of the data."""
 
     all: Accuracy
     full: Accuracy | None
@@ -98,11 +98,11 @@ class Part(_Frozen):
     free: Accuracy | None
     """Of prompts in other words, which may leave style or background open."""
     real: Accuracy
-    """The same judge on the real pictures of what was asked: nothing can do better."""
+    """The same classifier on the real images, as an upper bound."""
     sharpness: Spread
     nearest: Spread
     near_copies: float
-    """Share that is nearly a picture of the training set, pixel by pixel."""
+    """Share of images that nearly equal a training image, pixel by pixel."""
     nearest_is_asked: float
 
 
@@ -118,7 +118,7 @@ class Comparison(_Frozen):
 
 
 class QualityRecord(_Frozen):
-    """How good a model's pictures are."""
+    """Image quality of a model."""
 
     format: Literal["calotype.quality.1"] = "calotype.quality.1"
     command: str
@@ -127,19 +127,19 @@ class QualityRecord(_Frozen):
     precision: str
     device: str
     request: dict[str, Any]
-    """What all pictures share."""
+    """Settings that all images share."""
     data_sha256: str
     recogniser_sha256: str
     recogniser_exam: dict[str, Accuracy]
     parts: dict[str, Part]
-    """By the data's part: `train` is captions that were trained on, `heldout` combinations that were not."""
+    """By split: `train` is captions that were trained on, `heldout` combinations that were not."""
     real_nearest: Spread
-    """Distance of real held-out pictures to the training set, to compare `nearest` with."""
+    """Distance of real held-out images to the training set, to compare `nearest` with."""
     real_near_copies: float
     reconstruction_psnr_db: Spread
-    """Of held-out pictures through the model's autoencoder."""
+    """Of held-out images through the VAE of the model."""
     comparison: Comparison | None
     making_s: float
-    """Seconds that generating took, loading not counted."""
+    """Seconds of generation, without loading."""
     pictures: list[PictureQuality]
     fingerprint: dict[str, Any]

@@ -1,6 +1,6 @@
-"""What is remembered of a scaling study: what was fitted to which points, and what follows for more GPUs.
+"""Record of a scaling study: measured points, the fitted performance model, and its predictions.
 
-Nothing in `predictions` was measured. Knows nothing of torch, nor of how a fit is made.
+Nothing in `predictions` was measured.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 FORMAT: Literal["calotype.scaling.1"] = "calotype.scaling.1"
 FILE = "scaling.json"
-"""What it is called, beside a run's records."""
+"""File name, next to the records of a run."""
 Mode = Literal["weak", "strong"]
-"""`weak`: every GPU has as much to do as before; `strong`: all together have."""
+"""`weak`: constant work per GPU; `strong`: constant total work."""
 
 Source = Literal["fitted", "given", "measured", "none"]
-"""Where a parameter comes from; `none`: it is nothing, because no point could tell it."""
+"""Source of a parameter; `none`: it is 0, as no point determines it."""
 
 
 class _Frozen(BaseModel):
@@ -24,18 +24,18 @@ class _Frozen(BaseModel):
 
 
 class Parameter(_Frozen):
-    """One number of the model of a step."""
+    """A parameter of the performance model of a step."""
 
     name: str
     value: float
     """In seconds; the overlap is a share."""
     source: Source
     uncertainty: float | None = None
-    """Standard deviation of a fitted one; None where the points do not tell it."""
+    """Standard deviation of a fitted one; None if the points do not determine it."""
 
 
 class FittedPoint(_Frozen):
-    """A measured step beside the model's."""
+    """A measured step compared with the model."""
 
     name: str
     nodes: int
@@ -46,9 +46,9 @@ class FittedPoint(_Frozen):
     by_model: float
     """Samples a second, by the fitted model."""
     uncertainty: float | None = None
-    """Of `by_model`, one standard deviation as a share of it, from what the fit leaves open."""
+    """Of `by_model`, one standard deviation as a share of it, from the uncertainty of the fit."""
     fitted: bool = True
-    """Whether it was fitted on; the others were predicted."""
+    """Whether it was used in the fit; the others are predictions."""
 
     @property
     def gpus(self) -> int:
@@ -56,24 +56,24 @@ class FittedPoint(_Frozen):
 
     @property
     def error(self) -> float:
-        """Of the model's throughput."""
+        """Relative error of the predicted throughput."""
         return self.by_model / self.samples_per_s - 1
 
 
 class FitRecord(_Frozen):
-    """One fit: its numbers, how far off it is, and every point it was held against."""
+    """One fit: its parameters, its error, and all compared points."""
 
     about: str
     parameters: list[Parameter]
     error: float
-    """Root of the mean squared relative error of the steps it was fitted on."""
+    """Root mean squared relative error of the fitted steps."""
     vague: list[str] = []
-    """Parameters that the points leave as uncertain as they are large."""
+    """Parameters whose uncertainty is as large as their value."""
     points: list[FittedPoint]
 
 
 class MeasuredScaling(_Frozen):
-    """A measured point and how well it scales."""
+    """A measured point and its scaling efficiency."""
 
     mode: Mode
     nodes: int
@@ -81,7 +81,7 @@ class MeasuredScaling(_Frozen):
     samples_per_gpu: int
     samples_per_s: float
     efficiency: float
-    """Samples a second and GPU, over those of the fewest GPUs."""
+    """Samples per second and GPU, relative to those of the fewest GPUs."""
 
     @property
     def gpus(self) -> int:
@@ -89,7 +89,7 @@ class MeasuredScaling(_Frozen):
 
 
 class Prediction(_Frozen):
-    """What the model says of GPUs that nobody measured."""
+    """The prediction for an unmeasured number of GPUs."""
 
     mode: Mode
     nodes: int
@@ -97,10 +97,10 @@ class Prediction(_Frozen):
     samples_per_gpu: int
     samples_per_s: float
     uncertainty: float | None = None
-    """Of `samples_per_s`, one standard deviation as a share of it, from what the fit leaves open."""
+    """Of `samples_per_s`, one standard deviation as a share of it, from the uncertainty of the fit."""
     efficiency: float
     parts: dict[str, float]
-    """Seconds of a step, by what they go to."""
+    """Seconds of a step by component."""
 
     @property
     def gpus(self) -> int:
@@ -108,17 +108,17 @@ class Prediction(_Frozen):
 
 
 class Link(_Frozen):
-    """What an all-reduce over a ring of so many showed of the wires between them."""
+    """Link parameters measured with an all-reduce over a ring of `members`."""
 
     members: int
     latency_s: float
-    """Of one turn around the ring."""
+    """Latency of one turn around the ring."""
     gb_s: float
-    """Of a GPU inside a node; of a whole node between nodes."""
+    """Bandwidth: per GPU inside a node, per node between nodes."""
 
 
 class LinksRecord(_Frozen):
-    """Measured wires of a cluster."""
+    """Measured links of a cluster."""
 
     format: Literal["calotype.links.1"] = "calotype.links.1"
     nodes: int
@@ -131,15 +131,15 @@ class LinksRecord(_Frozen):
 class ScalingRecord(_Frozen):
     format: Literal["calotype.scaling.1"] = FORMAT
     title: str
-    """What was trained, on what."""
+    """Trained model and hardware."""
     command: str
     created: AwareDatetime
     device: str | None = None
-    """Of the measured points; None where there are none."""
+    """Device of the measured points; None if there are none."""
     measured: list[MeasuredScaling] = []
     fit: FitRecord | None = None
-    """Of the measured points; None where they are too few."""
+    """Fit of the measured points; None if there are too few."""
     predictions: list[Prediction] = []
     published: list[FitRecord] = []
-    """The same model fitted on what others published: on few of their nodes, on more, and on all."""
+    """The same model fitted on published points: on few of their nodes, on more, and on all."""
     notes: list[str] = []

@@ -1,4 +1,4 @@
-"""What is remembered about a training benchmark, and the row that is shown of it. Knows nothing of torch."""
+"""Record of a training benchmark, and its table row."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Frozen(BaseModel):
 
 
 class DeviceMemory(_Frozen):
-    """The most one device held since the process started, compiling and warm-up included."""
+    """Peak memory of one device since process start, including compilation and warm-up."""
 
     allocated_bytes: int
     """By tensors."""
@@ -41,30 +41,30 @@ class DeviceMemory(_Frozen):
 
 
 class Window(_Frozen):
-    """The measured steps. The clock runs from one device synchronisation to another over all of them."""
+    """The measured steps, timed from one device synchronization to another over all of them."""
 
     samples: int
-    """Of all devices."""
+    """Samples of all devices."""
     seconds: float
     samples_per_s: float
     samples_per_device_s: float
     host_step_s: list[float]
-    """Of each step, as the first process's CPU sees it."""
+    """Time of each step on the host, in the first process."""
     device_step_s: list[float] | None
-    """Of each step between CUDA events; None without a GPU."""
+    """Time of each step between CUDA events; None without a GPU."""
     losses: list[float | None]
-    """None where the loss was not a number and the recipe lets the update be left out."""
+    """None where the loss was not finite and the recipe allows skipping the update."""
     tflop_per_sample: float | None
-    """Counted work; None for models and sizes that nobody counted."""
+    """Counted work; None for models and sizes without a count."""
     tflops_per_device: float | None
     mfu: float | None
     """Share of `ceiling_tflops` that was reached; None without one."""
     energy_j: float | None = None
-    """What the device drew; None without a driver that counts, and of several devices."""
+    """Energy of the device; None if the driver does not report it, and for several devices."""
 
 
 class BenchmarkRecord(_Frozen):
-    """One row: what was run, where, and what came of it."""
+    """One row: what was run, where, and the results."""
 
     format: Literal["calotype.train-benchmark.1"] = FORMAT
     outcome: Literal["OK", "OOM", "Error!"]
@@ -77,19 +77,19 @@ class BenchmarkRecord(_Frozen):
     nodes: int
     warmup_steps: int
     warmup_step_s: list[float]
-    """The first one holds compiling."""
+    """The first one includes compilation."""
     steps: int
     ceiling_tflops: float | None
     ceiling_source: Literal["given", "measured"] | None = None
-    """Whether somebody said it, or a large matrix product was measured before the run."""
+    """Whether it was given, or measured with a large matrix product before the run."""
     window: Window | None
     memory: list[DeviceMemory]
     """One for each device of the run; after a failure, of the device that failed. Empty on the CPU."""
     fingerprint: dict[str, Any]
     started_at: AwareDatetime | None = None
-    """None in records from before it was noted."""
+    """None in older records."""
     seconds_in_all: float | None = None
-    """Of the whole process, where whoever started it took the time."""
+    """Duration of the whole process, if its parent measured it."""
 
     def row(self) -> dict[str, str]:
         """The cells by column."""
@@ -113,11 +113,11 @@ class BenchmarkRecord(_Frozen):
         return dict(zip(COLUMNS, cells, strict=True))
 
     def markdown(self) -> str:
-        """The row as a table with its head."""
+        """The row as a Markdown table with heading."""
         return markdown([self.row()])
 
     def figures(self) -> dict[str, str]:
-        """What the tables people compare with do not have, by column."""
+        """Extra columns that published tables do not have."""
         mfu = self.window.mfu if self.window else None
         return {
             "MFU": "" if mfu is None else f"{mfu:.1%}",
@@ -127,7 +127,7 @@ class BenchmarkRecord(_Frozen):
 
 
 def markdown(rows: Sequence[Mapping[str, str]]) -> str:
-    """Rows with the same columns as a table with its head."""
+    """Rows with equal columns as a Markdown table."""
     columns = list(rows[0])
     lines = [columns, [":-:"] * len(columns), *([_cell(text) for text in row.values()] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -138,7 +138,7 @@ def _cell(text: str) -> str:
 
 
 def _clock(seconds: float) -> str:
-    """Minutes and seconds as the tables have them; short windows to the hundredth."""
+    """Hours, minutes and seconds; windows under a minute in hundredths of a second."""
     if seconds < 60:
         return f"{seconds:.2f}s"
     minutes, rest = divmod(round(seconds), 60)

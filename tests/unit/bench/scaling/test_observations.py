@@ -227,7 +227,7 @@ def test_wires_are_measured_and_taken(tmp_path: Path, capsys: pytest.CaptureFixt
     given = parameters_of(links, gradient_gb=2.0)
     assert given["inside_s"] == pytest.approx(2.0 / links.inside.gb_s)
     assert run(["bench", "scale", f"--links={file}"]) == 2
-    assert "SD 2's UNet has 3.46 GB" in capsys.readouterr().err
+    assert "SD 2 UNet take 3.46 GB" in capsys.readouterr().err
     assert run(["bench", "scale", f"--links={file}", "--gradient-gb=2", "--json"]) == 0
 
 

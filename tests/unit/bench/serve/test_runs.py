@@ -91,8 +91,8 @@ def test_the_embedded_model_beside_the_plain_server(capsys: pytest.CaptureFixtur
         (["--clients", "2", "--rate", "3"], "give one of them"),
         (["--duration", "2", "--requests", "3"], "give one of them"),
         (["--interface", "carrier-pigeon"], "no interface 'carrier-pigeon'"),
-        (["--plain"], "leave out --plain"),
-        (["--offline", "--batches", "0"], "'0' should be numbers"),
+        (["--plain"], "omit --plain"),
+        (["--offline", "--batches", "0"], "'0' is not a list of batch sizes"),
         (["--deployment", "nowhere"], "no deployment 'nowhere'"),
     ],
 )

@@ -71,7 +71,7 @@ def test_every_trouble_with_a_driver_has_a_remedy(kind: TroubleKind) -> None:
 
 def test_a_container_without_nvml_still_has_its_card() -> None:
     facts = machine(torch=torch_on_gpu())
-    assert the(facts, "the driver cannot be asked").level is Level.NOTE
+    assert the(facts, "the driver cannot be queried").level is Level.NOTE
     assert not [finding for finding in diagnose(facts) if "No GPU" in finding.found]
 
 
@@ -122,7 +122,7 @@ def test_pending_mig_mode(current: bool, words: str) -> None:
 def test_mig_with_and_without_slices() -> None:
     part = MigDevice(0, "MIG 1g.18gb", "MIG-1", 18 * GIB, 17 * GIB, 16, 9, 0)
     cut = replace(H200, mig=MigMode(True, True), mig_devices=(part,))
-    assert the(machine(gpus=replace(ONE_H200, gpus=(cut,))), "cut into 1 slice").level is Level.OK
+    assert the(machine(gpus=replace(ONE_H200, gpus=(cut,))), "partitioned into 1 slice").level is Level.OK
     empty = replace(cut, mig_devices=())
     assert the(machine(gpus=replace(ONE_H200, gpus=(empty,))), "has no slices").level is Level.WARNING
 

@@ -84,7 +84,7 @@ def test_json_tells_what_the_driver_says(as_json: dict[str, Any]) -> None:
     assert len(as_json["gpus"]["gpus"][1]["mig_devices"]) == 2
     found = [(finding["level"], finding["found"]) for finding in as_json["findings"]]
     assert ("warning", "MIG mode is pending on GPU 0: off now, on after a reset") in found
-    assert ("ok", "GPU 1 is cut into 2 slices") in found
+    assert ("ok", "GPU 1 is partitioned into 2 slices") in found
 
 
 def test_without_a_driver_it_works_and_says_what_that_means(
@@ -174,7 +174,7 @@ def test_help(run_python: RunPython) -> None:
     done = run_python("-m", "calotype", "doctor", "--help", COLUMNS="80")
     assert done.returncode == 0
     assert "--json" in done.stdout
-    assert "Look at this machine" in words(done.stdout)
+    assert "Check this machine" in words(done.stdout)
 
 
 def test_the_command_line_loads_nothing_heavy(run_python: RunPython) -> None:

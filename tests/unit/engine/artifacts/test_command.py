@@ -205,7 +205,7 @@ def test_list(calotype: Calotype, engines: dict[str, str]) -> None:
 
 
 def test_nothing_to_list(calotype: Calotype) -> None:
-    assert "`calotype engine build` makes one" in calotype("engine", "list").out
+    assert "build one with `calotype engine build`" in calotype("engine", "list").out
     assert asked(calotype, "list") == asked(calotype, "verify") == []
 
 

@@ -136,7 +136,7 @@ def test_a_server_without_gpus_grows_by_its_cpus() -> None:
             "offer no nvidia.com/mig-2g.20g",
         ),
         ({"replicas": 3, "max_replicas": 2}, "max_replicas: 2 is less than replicas, 3"),
-        ({"storage_class": "gp3"}, "storage_class: gp3 says something about a volume"),
+        ({"storage_class": "gp3"}, "storage_class: gp3 configures a volume"),
         ({"memory": "8G"}, "16G of /dev/shm count as memory"),
         ({"name": "My_Server"}, "is no job name"),
         ({"replica": 2}, "replica: is not a known setting"),

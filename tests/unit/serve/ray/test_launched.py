@@ -126,12 +126,12 @@ def test_a_lost_node_is_waited_for_and_a_cancelled_job_is_told_first(
     assert "pending" in call("launch", "status", record.id)
     nodes.start_second()
     until(lambda: len(list(tmp_path.glob("waits.*"))) == 4, "both run again")
-    assert "is told to end" in call("launch", "cancel", record.id)
+    assert "is being cancelled" in call("launch", "cancel", record.id)
     assert ended(record).state is JobState.CANCELLED
     printed = call("launch", "logs", record.id)
     assert "node 1 is lost" in printed or "node 0 is lost" in printed
     assert printed.count("told to stop") == 3, "one when the other was lost, both at the end"
-    assert "is over already: cancelled" in call("launch", "cancel", record.id)
+    assert "has already ended: cancelled" in call("launch", "cancel", record.id)
 
 
 def test_tasks_of_an_array_end_each_in_its_own_way(call: Run, nodes: Nodes, stand_in: list[str]) -> None:

@@ -44,7 +44,7 @@ def test_a_plan_is_made_of_what_is_said(capsys: pytest.CaptureFixture[str]) -> N
         (["--gpus-per-replica", "1.5"], "1.5 is neither a fraction of one GPU nor a whole number"),
         (["--gpus-per-replica", "-1"], "at least 0"),
         (["--replicas", "0"], "at least 1"),
-        (["--replicas", "2", "--max-replicas", "3"], "either how many replicas there are, or between"),
+        (["--replicas", "2", "--max-replicas", "3"], "excludes --min-replicas and --max-replicas"),
         (["--min-replicas", "3", "--max-replicas", "2"], "at least 3 and at most 2"),
         (["--replica-resource", "mig"], "should be NAME=AMOUNT"),
         (["--device", "MIG-1234"], "is of one machine"),
