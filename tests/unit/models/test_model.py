@@ -132,7 +132,7 @@ def test_a_tokenizer_with_words_that_the_encoder_lacks_is_refused(outlined: bool
     more = {**architecture.tokenizers[0], "added_tokens": ["<cat-toy>"]}
     larger = replace(architecture, tokenizers=(more,))
     identity = random_identity("random:emoji", larger, 0)
-    with pytest.raises(ModelFileError, match="has 515 tokens, its text encoder knows 514 of them"):
+    with pytest.raises(ModelFileError, match="has 515 tokens, its text encoder embeds only 514"):
         load_model(RandomWeights(larger), identity, dtype=torch.float32, device=CPU, outlined=outlined)
 
 

@@ -62,7 +62,7 @@ def test_a_reduce_that_runs_a_command_is_refused(
         {"w": torch.ones(2), "x": Touch(canary, function)}, path, _use_new_zipfile_serialization=as_zip
     )
     rule = rule_for(path, conversions)
-    assert "its pickle asks for" in rule
+    assert "its pickle names" in rule
     assert function.__name__ in rule
     assert "nothing was run" in rule
     assert not canary.exists()
@@ -271,10 +271,10 @@ RAW: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "big-endian": (lambda raw: raw.replace(b"\x88", b"\x89", 1), "was written on a big-endian machine"),
     "2 bytes missing": (lambda raw: raw[:-2], "but the file has"),
     "trailing bytes": (lambda raw: raw + b"xyz", "its storages end at byte"),
-    "no storages": (lambda raw: raw[: -16 - 8], "it was cut short"),
+    "no storages": (lambda raw: raw[: -16 - 8], "it is truncated"),
     "storage shorter than declared": (
         lambda raw: raw[: -16 - 8] + struct.pack("<q", 3) + raw[-16:-4],
-        "has 3 items, its tensors were promised 4",
+        "has 3 items, but its tensors declare 4",
     ),
     "negative storage": (lambda raw: raw[: -16 - 8] + struct.pack("<q", -4) + raw[-16:], "has -4 items"),
     "unlisted storage": (

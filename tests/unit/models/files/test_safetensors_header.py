@@ -33,7 +33,7 @@ BROKEN = {
     ),
     "header past the file": (
         struct.pack("<Q", 100) + b"{}",
-        "says its header has 100 bytes, but only 2 bytes follow",
+        "declares a header of 100 bytes, but only 2 follow",
     ),
     "no header": (struct.pack("<Q", 0), "does not begin with '{'"),
     "not UTF-8": (safetensors_bytes(b'{"\xff\xfe": 1}'), "is not UTF-8 text (byte 2 is wrong)"),
