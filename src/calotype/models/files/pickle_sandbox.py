@@ -131,7 +131,7 @@ def _wait(
 
 def _exit_reason(returncode: int, limits: SandboxLimits) -> str:
     if returncode == -signal.SIGXCPU:
-        return f"is not converted: reading it takes more than the allowed {limits.cpu_s} seconds of processor time"
+        return f"is not converted: reading it takes more than the allowed {limits.cpu_s} seconds of CPU time"
     if returncode == -signal.SIGKILL:
         return "is not converted: the system killed the process reading it, probably for lack of memory"
     if returncode < 0:

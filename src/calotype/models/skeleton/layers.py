@@ -43,7 +43,7 @@ class Attention(nn.Module):
     def __init__(
         self, width: int, context_width: int, heads: int, *, biases: bool, groups: int | None = None
     ) -> None:
-        """With `groups`, a group norm precedes it. `context_width` is the width of keys' and values' input."""
+        """With `groups`, a group norm precedes it. `context_width` is the key and value input width."""
         super().__init__()
         self.heads = heads
         self.group_norm = None if groups is None else nn.GroupNorm(groups, width, eps=1e-6)
