@@ -48,7 +48,7 @@ InputValues = Mapping[str, Any]
 
 
 class Catalogue(Protocol):
-    """The available names. It lists and finds files but never opens them, as a server uses it without torch."""
+    """The available names. It lists files but never opens them, because a server uses it without torch."""
 
     def files(self, folder: str) -> Sequence[str]:
         """Names of the models in `checkpoints`, `loras`, `vae`, `controlnet`, `embeddings`, `upscale_models`.

@@ -157,7 +157,7 @@ def _outcome(
 
 
 def _dependent_outputs(graph: Graph, ends: Sequence[str], reached: Walk) -> dict[str, int]:
-    """For each node, a bit mask of the outputs that depend on it: a large graph has too many pairs to list."""
+    """A bit mask of the outputs that depend on each node: a large graph has too many pairs to list."""
     dependents = dict.fromkeys(reached.order, 0)
     for number, end in enumerate(ends):
         dependents[end] |= 1 << number

@@ -105,7 +105,7 @@ def test_broken_metadata_hides_no_other_package(install: Install) -> None:
         ({"inputs": (Input("a", ANY, lazy=True),)}, "no `needs`"),
         ({"outputs": ()}, "never run"),
         ({"name": 5}, "needs a name"),
-        ({"help": 5}, "5 stands where text belongs"),
+        ({"help": 5}, "5 is not text"),
         ({"inputs": [Input("a", INT)]}, "inputs are a tuple of Input"),
         ({"outputs": ("LATENT",)}, "outputs are a tuple of Output"),
         ({"inputs": (Input("a", INT, default=object()),)}, "cannot be written into a graph"),

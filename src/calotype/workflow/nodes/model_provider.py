@@ -1,8 +1,8 @@
 """Loads and caches engines, separate VAEs and ControlNets for nodes.
 
-A host creates one `NodeModels` and provides it as `Context.models`. A server that caches engines itself passes
-its own function to get one; `KeptEngines` is the default. Values on links name their model, so a released part
-is loaded again. Only this file and impl/ import torch; no module that declares nodes imports it.
+A host creates one `NodeModels` and provides it as `Context.models`. A server that caches engines itself
+passes its own function to get one; `KeptEngines` is the default. Values on links name their model, so a
+released part is loaded again. Only this file and impl/ import torch; modules that declare nodes do not.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class NodeModels:
         return kept(self._parts, (path, stamp(path), of), MAX_PARTS, loaded)
 
     def _use(self, engine: Engine, *, unet: LoraStack | None = None, text: LoraStack | None = None) -> None:
-        """Set the LoRAs of one half and leave the other unchanged: merging into a large UNet takes a while."""
+        """Set the LoRAs of one half, keep the other's: merging into a large UNet takes a while."""
         # Removed first, so that LoRAs that fail to merge are not tried again with the next call.
         current = self._in_use.pop(engine, ((), ()))
         wanted = (current[0] if unet is None else unet, current[1] if text is None else text)
