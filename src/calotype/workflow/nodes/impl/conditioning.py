@@ -1,4 +1,4 @@
-"""Implements the CONDITIONING nodes. `conditioning_masks` defines the layout; values never change in place."""
+"""Implements the CONDITIONING nodes, in the layout of `conditioning_masks`. Values never change in place."""
 
 from __future__ import annotations
 

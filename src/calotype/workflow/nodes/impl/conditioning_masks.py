@@ -255,7 +255,7 @@ def _area_size(entry: ConditioningEntry) -> float:
 
 
 def _share_controls(positives: Sequence[ConditioningEntry], negatives: list[ConditioningEntry]) -> None:
-    """Copy ControlNets that apply to both sides from the positive entries, which hold them, to the negative."""
+    """Copy ControlNets that apply to both sides to the negative side; only positive entries hold them."""
     shared = [entry for entry in positives if entry.control_of_both and entry.controls and entry.area is None]
     indices = [index for index, entry in enumerate(negatives) if entry.area is None]
     if not indices or any(entry.controls for entry in negatives):
