@@ -61,8 +61,8 @@ class Area(NamedTuple):
             and self.width + self.x >= other.width + other.x
         )
 
-    def of(self, picture: Tensor) -> Tensor:
-        return picture[..., self.y : self.y + self.height, self.x : self.x + self.width]
+    def of(self, tensor: Tensor) -> Tensor:
+        return tensor[..., self.y : self.y + self.height, self.x : self.x + self.width]
 
 
 @dataclass(frozen=True)

@@ -23,13 +23,13 @@ MAX_OF_FRAMES = 64 * 1024 * 1024
 
 def opened(data: bytes, name: str) -> list[Image.Image]:
     """All frames of an image file with EXIF orientation applied; only those of the first one's size."""
-    picture = decode_image(data, name)
-    number = getattr(picture, "n_frames", 1)
-    if number > 1 and number * picture.width * picture.height > MAX_OF_FRAMES:
-        size = f"{number} frames of {picture.width}×{picture.height}"
+    image = decode_image(data, name)
+    number = getattr(image, "n_frames", 1)
+    if number > 1 and number * image.width * image.height > MAX_OF_FRAMES:
+        size = f"{number} frames of {image.width}×{image.height}"
         rule = f"{name[:80]!r} has {size}, the limit is {MAX_OF_FRAMES} pixels in all; send fewer or smaller"
         raise RequestError([Problem("image", rule)])
-    frames = [ImageOps.exif_transpose(frame.copy()) for frame in ImageSequence.Iterator(picture)]
+    frames = [ImageOps.exif_transpose(frame.copy()) for frame in ImageSequence.Iterator(image)]
     return [_eight_bit(frame) for frame in frames if frame.size == frames[0].size]
 
 

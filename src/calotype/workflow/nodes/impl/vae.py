@@ -103,7 +103,7 @@ def _whole_latents(pixels: Tensor, factor: int) -> Tensor:
 
 
 def _one_by_one(rows: Tensor, work: Work, tiled: bool) -> Generator[Step, None, Tensor]:
-    """One row at a time: an raw_vae's memory is many times its picture's."""
+    """One row at a time: a VAE needs many times the memory of its image."""
     done = []
     for index, row in enumerate(rows):
         try:
