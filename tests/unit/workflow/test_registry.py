@@ -58,7 +58,7 @@ def test_nodes_of_an_installed_package_are_there(install: Install) -> None:
         ("number", "NODES = 5", "is not a sequence of NodeDef but int"),
         ("wrong", "NODES = [1]", "is not a sequence of NodeDef"),
         ("nonsense", GOOD.format(name="N").replace("INT, 1", "INT, 1, minimum=5"), "default 1 is outside"),
-        ("twice", GOOD.format(name="T") + "NODES *= 2", "names already: DoubleT"),
+        ("twice", GOOD.format(name="T") + "NODES *= 2", "names exist already: DoubleT"),
     ],
 )
 def test_a_bad_package_is_named_and_the_others_stay(

@@ -126,7 +126,7 @@ PICKLES = {
     "refers to itself": (b"\x80\x02]q\0h\0a.", "is nested more than 32 deep"),
     "shared a billion times": (b"\x80\x02]" + SHARED_LISTS + b".", "holds more than 500000 values"),
     "key with __class__": (pickled({"a": {"__class__": Tensor()}}), "Python-internal part such as __class__"),
-    "one name twice": (pickled({"a.b": Tensor(), "a": {"b": Tensor()}}), "both be called 'a.b'"),
+    "one name twice": (pickled({"a.b": Tensor(), "a": {"b": Tensor()}}), "would have the name 'a.b'"),
     "storage longer than the file": (stored(items=5), "has 16 bytes, but 5 items of F32"),
     "storage shorter than the file": (stored(items=3), "has 16 bytes, but 3 items of F32"),
     "storage of another type": (stored(kind=torch.DoubleStorage), "but 4 items of F64"),
@@ -302,7 +302,7 @@ def test_a_pickle_that_breaks_its_reader_is_refused(tmp_path: Path, conversions:
 @pytest.mark.parametrize(
     ("cpu_s", "wall_s", "rule"),
     [
-        (1, 300, "takes more than the allowed 1 seconds of processor time"),
+        (1, 300, "takes more than the allowed 1 seconds of CPU time"),
         (300, 1, "takes longer than the allowed 1 seconds"),
     ],
 )

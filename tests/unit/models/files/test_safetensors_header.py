@@ -29,7 +29,7 @@ BROKEN = {
     "shorter than a length": (b"\x10\0\0", "has 3 bytes; safetensors begin with an 8-byte header length"),
     "header length 2^63": (
         struct.pack("<Q", 2**63) + b"{}",
-        "header has 9223372036854775808 bytes, the limit is 10",
+        "header of 9223372036854775808 bytes, the limit is 10",
     ),
     "header past the file": (
         struct.pack("<Q", 100) + b"{}",

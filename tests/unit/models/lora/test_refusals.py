@@ -56,7 +56,7 @@ def test_the_layer_of_these_tests_is_fine(tmp_path: Path) -> None:
         (_layer(down=DOWN.to(torch.int8)), rf"'{KEY}.lora_down.weight' is torch.int8; quantized LoRAs"),
         ({f"{KEY}.lora_up.weight": UP}, rf"'{KEY}.lora_up.weight' has no matching 'down' matrix"),
         ({f"{KEY}.lora_down.weight": DOWN}, "has no matching 'up' matrix"),
-        ({f"{KEY}.alpha": torch.tensor(1.0)}, "has no 'down' matrix"),
+        ({f"{KEY}.alpha": torch.tensor(1.0)}, "has no matching 'down' matrix"),
         (
             _layer() | {"lora_unet_nowhere.lora_down.weight": DOWN},
             "'lora_unet_nowhere.lora_down.weight' names no",
@@ -161,7 +161,7 @@ def _settings(text: str | None) -> Callable[[Path], None]:
     [
         (_settings(None), "adapter_config.json: is missing"),
         (_settings("{"), "adapter_config.json: it is not JSON"),
-        (_settings("{}"), "'base_model.model.conv_in.lora_A.weight' has no 'up' matrix"),
+        (_settings("{}"), "'base_model.model.conv_in.lora_A.weight' has no matching 'up' matrix"),
     ],
 )
 def test_broken_peft_folder(make: Callable[[Path], None], reason: str, tmp_path: Path) -> None:
