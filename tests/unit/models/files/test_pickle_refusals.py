@@ -88,7 +88,7 @@ def test_a_command_hidden_behind_torchs_magic_number_is_refused(tmp_path: Path, 
 def test_an_unknown_class_is_refused_by_name(tmp_path: Path, conversions: Path) -> None:
     path = tmp_path / "whole_model.pt"
     torch.save(torch.nn.Linear(1, 1), path)
-    assert "'torch.nn.modules.linear.Linear', which is not among the harmless names" in rule_for(
+    assert "'torch.nn.modules.linear.Linear', which is not on the list of harmless names" in rule_for(
         path, conversions
     )
 
