@@ -1,1 +1,1 @@
-"""The models Calotype knows and the files they come in. Knows nothing of sampling or of requests' knobs."""
+"""The models that Calotype supports and the files they come in."""

@@ -1,7 +1,6 @@
-"""What a model is made of: the configurations of its parts, without any weights.
+"""Describes a model without its weights: the configurations of its parts.
 
-Knows the diffusers folder layout and which class each part is; knows nothing of files of weights. Building on
-torch's meta device costs no memory, so sizes and names of tensors come from real modules, never from a list.
+Tensor names and shapes come from modules built on torch's meta device, which costs no memory, not from lists.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Family = Literal["sd1", "sd2", "sdxl"]
 UNET, VAE = "UNet2DConditionModel", "AutoencoderKL"
 TEXT_ENCODERS = ("CLIPTextModel", "CLIPTextModelWithProjection")
 
-# What is looked up by name elsewhere; anything else may be left to the classes' defaults.
+# Settings that our code reads by name; all others may be left to the classes' defaults.
 _UNET_SETTINGS = (
     "in_channels",
     "block_out_channels",
@@ -46,13 +45,13 @@ _WIDTHS = (*_UNET_WIDTHS, *_TEXT_WIDTHS)
 
 @dataclass(frozen=True)
 class Architecture:
-    """A model's parts and how they were trained to work together."""
+    """The parts of a model and how they were trained to work together."""
 
     name: str
     title: str
     family: Family
     native_size: int
-    """Width and height, in pixels, that the model was trained at."""
+    """Training width and height in pixels."""
     hub_id: str | None
     licence: str
     pipeline: str
@@ -63,10 +62,10 @@ class Architecture:
     tokenizers: tuple[Mapping[str, Any], ...]
     scheduler: Mapping[str, Any]
     force_zeros_for_empty_prompt: bool = False
-    """Whether 'no negative prompt' was trained as zeros rather than as the empty text."""
+    """Whether training encoded "no negative prompt" as zeros rather than as the empty text."""
 
     def __post_init__(self) -> None:
-        """Configurations come from strangers' files: what they leave out is a ValueError here."""
+        """Configurations come from untrusted files: raise ValueError for what they leave out."""
         if self.family not in get_args(Family):
             raise ValueError(f"family {self.family!r} is unknown; known are {', '.join(get_args(Family))}")
         if not isinstance(self.native_size, int) or self.native_size <= 0:
@@ -81,7 +80,7 @@ class Architecture:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Architecture:
-        """The inverse of `as_dict`; values that make no architecture are a ValueError."""
+        """The inverse of `as_dict`; raises ValueError for values that describe no architecture."""
         try:
             lists = {name: tuple(values[name]) for name in ("text_encoders", "tokenizers")}
             return cls(**{**values, **lists})
@@ -89,17 +88,17 @@ class Architecture:
             raise ValueError(f"not the description of a model: {error}") from error
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Plain values that JSON can hold."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {**values, "text_encoders": list(self.text_encoders), "tokenizers": list(self.tokenizers)}
 
     @property
     def prediction_type(self) -> str:
-        """What the UNet was trained to predict: "epsilon" or "v_prediction"."""
+        """The UNet's training target: "epsilon" or "v_prediction"."""
         return str(self.scheduler.get("prediction_type", "epsilon"))
 
     def predicting(self, prediction_type: str | None) -> Architecture:
-        """The same with a UNet that predicts something else; None leaves it."""
+        """A copy with another prediction type; None keeps it."""
         if prediction_type in (None, self.prediction_type):
             return self
         return replace(self, scheduler={**self.scheduler, "prediction_type": prediction_type})
@@ -115,25 +114,25 @@ class Architecture:
 
     @property
     def reads_aesthetic_score(self) -> bool:
-        """Whether the UNet is told a score in the place of a target size: five numbers, as SDXL's refiner."""
+        """Whether the UNet takes an aesthetic score and no target size, as SDXL's refiner: five numbers."""
         if self.family != "sdxl":
             return False
-        summary, number = self.text_encoders[-1]["projection_dim"], self.unet["addition_time_embed_dim"]
-        return bool(self.unet["projection_class_embeddings_input_dim"] == summary + 5 * number)
+        pooled, per_number = self.text_encoders[-1]["projection_dim"], self.unet["addition_time_embed_dim"]
+        return bool(self.unet["projection_class_embeddings_input_dim"] == pooled + 5 * per_number)
 
     def widened(self, factor: int) -> Architecture:
-        """UNet and text encoders `factor` times as wide, with so many times the attention heads.
+        """A copy whose UNet and text encoders have `factor` times the width and attention heads.
 
-        The autoencoder stays what it is, so that latents mean the same at every width.
+        The VAE stays the same, so latents mean the same at every width.
         """
         if factor == 1:
             return self
         unet, encoders = dict(self.unet), [dict(encoder) for encoder in self.text_encoders]
         if "projection_class_embeddings_input_dim" in unet:
-            # The summary of the text grows, the sizes beside it do not.
+            # The pooled text embedding grows; the size embeddings concatenated with it do not.
             unet["projection_class_embeddings_input_dim"] += (factor - 1) * encoders[-1]["projection_dim"]
         for config in (unet, *encoders):
-            config |= {key: _times(config[key], factor) for key in _WIDTHS if key in config}
+            config |= {key: _scaled(config[key], factor) for key in _WIDTHS if key in config}
         return replace(
             self,
             name=f"{self.name}-{factor}x",
@@ -145,34 +144,35 @@ class Architecture:
     def parts(self) -> dict[str, Mapping[str, Any]]:
         """Folder name of each part with weights → its configuration."""
         encoders = {
-            f"text_encoder{end}": e for end, e in zip(self.endings(), self.text_encoders, strict=True)
+            f"text_encoder{suffix}": encoder
+            for suffix, encoder in zip(self.endings(), self.text_encoders, strict=True)
         }
         return {"unet": self.unet, "vae": self.vae, **encoders}
 
     def endings(self) -> list[str]:
-        """What follows `text_encoder` and `tokenizer` in the folder names of each encoder."""
-        # SDXL's refiner has the second encoder alone, and it keeps its name.
+        """The suffix of each encoder's `text_encoder` and `tokenizer` folders."""
+        # SDXL's refiner has the second encoder only, under the second encoder's name.
         first = 1 if self.family == "sdxl" and len(self.text_encoders) == 1 else 0
         return [nth(first + index) for index in range(len(self.text_encoders))]
 
     def build(self, part: str) -> nn.Module:
-        """The part as its library has it, on the meta device: names and shapes, no memory."""
-        return self._made(part, library_module)
+        """Build diffusers' or transformers' module of the part on the meta device, which takes no memory."""
+        return self._build_on_meta(part, library_module)
 
     def outline(self, part: str) -> nn.Module:
-        """The same names and shapes, without the library where `build_skeleton` has them."""
-        return self._made(part, lambda config: build_skeleton(config) or library_module(config))
+        """Build our skeleton of the part, with the same names and shapes, or else the library's module."""
+        return self._build_on_meta(part, lambda config: build_skeleton(config) or library_module(config))
 
-    def _made(self, part: str, make: Callable[[Mapping[str, Any]], nn.Module]) -> nn.Module:
+    def _build_on_meta(self, part: str, factory: Callable[[Mapping[str, Any]], nn.Module]) -> nn.Module:
         config = self.parts()[part]
         try:
             with torch.device("meta"):
-                return make(config)
-        except Exception as error:  # the classes raise anything at all over settings that do not fit together
-            raise ModelFileError(self.name, f"its {part} configuration makes no model: {error}") from error
+                return factory(config)
+        except Exception as error:  # the classes raise any type of error for inconsistent settings
+            raise ModelFileError(self.name, f"its {part} configuration builds no model: {error}") from error
 
     def tensor_shapes(self, part: str) -> dict[str, tuple[int, ...]]:
-        """Name (as published files have it) → shape of every tensor of the part."""
+        """Published name → shape of every tensor of the part."""
         if part not in self._shapes:
             tensors = self.outline(part).state_dict()
             self._shapes[part] = {published_name(name, part): tuple(t.shape) for name, t in tensors.items()}
@@ -183,29 +183,29 @@ class Architecture:
         return {}
 
     def parameter_counts(self) -> dict[str, int]:
-        """How many numbers each part has."""
+        """The number of parameters of each part."""
         return {part: sum(p.numel() for p in self.outline(part).parameters()) for part in self.parts()}
 
 
-def _times(value: int | Sequence[int], factor: int) -> int | list[int]:
+def _scaled(value: int | Sequence[int], factor: int) -> int | list[int]:
     return value * factor if isinstance(value, int) else [number * factor for number in value]
 
 
 def nth(index: int) -> str:
-    """What diffusers appends to a folder's name for the second text encoder or tokenizer, and on."""
+    """The suffix of diffusers' folder names: none for the first text encoder or tokenizer, then `_2`, …"""
     return "" if index == 0 else f"_{index + 1}"
 
 
 def vae_factor(vae: Mapping[str, Any]) -> int:
-    """Pixels per latent pixel along one side, for an autoencoder of this configuration."""
+    """Pixels per latent pixel along one side, for a VAE of this configuration."""
     return int(2 ** (len(vae["block_out_channels"]) - 1))
 
 
 def _check_settings(part: str, config: Mapping[str, Any]) -> None:
-    known = {"unet": (UNET,), "vae": (VAE,)}.get(part, TEXT_ENCODERS)
+    supported = {"unet": (UNET,), "vae": (VAE,)}.get(part, TEXT_ENCODERS)
     kind = str(config.get("_class_name"))
-    if kind not in known:
-        raise ValueError(f"the {part} is a {kind}, only {' and '.join(known)} can be run")
+    if kind not in supported:
+        raise ValueError(f"the {part} is a {kind}, only {' and '.join(supported)} can be run")
     missing = [key for key in REQUIRED_SETTINGS[kind] if config.get(key) is None]
     if missing:
         raise ValueError(f"the {part} configuration lacks {', '.join(missing)}")
@@ -229,8 +229,8 @@ def module_name(published: str, module: nn.Module) -> str:
 
 
 def family_of(text_encoders: Sequence[Mapping[str, Any]]) -> Family:
-    """Which lineage a model belongs to, told by its text encoders: they are what the lineages differ in."""
+    """The family of a model, which its text encoders determine."""
     if len(text_encoders) > 1 or text_encoders[0].get("_class_name") == TEXT_ENCODERS[1]:
         return "sdxl"
-    # Stable Diffusion 2 took OpenCLIP's encoder, which uses the exact GELU; OpenAI's CLIP uses the quick one.
+    # Stable Diffusion 2 uses OpenCLIP's encoder with the exact GELU; OpenAI's CLIP uses the quick one.
     return "sd2" if text_encoders[0].get("hidden_act") == "gelu" else "sd1"

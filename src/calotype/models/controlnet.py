@@ -1,7 +1,6 @@
-"""A ControlNet (Zhang et al. 2023, arXiv:2302.05543) from a file or a diffusers folder, as diffusers' module.
+"""Loads a ControlNet (Zhang et al. 2023, arXiv:2302.05543) from a file or a diffusers folder.
 
-A single file says nothing of its form; it has that of the UNet it was trained beside. Knows nothing of
-sampling.
+The result is diffusers' module. A single file does not state its architecture, which follows from its UNet's.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from calotype.models.skeleton.fallback import library_class
 CONFIG = "config.json"
 ORIGINAL_MARK = "input_hint_block.0.weight"
 ORIGINAL_PREFIX = "control_model."
-"""Files made from a whole training run have it before every name."""
+"""Prefix of every name in files saved from a whole training run."""
 STEMS = ("diffusion_pytorch_model", "diffusion_pytorch_model.fp16")
 LAST_OF_HINT = "controlnet_cond_embedding.conv_out"
 
 
 def read_control_net(path: Path, unet: Any, dtype: torch.dtype, device: torch.device) -> nn.Module:
-    """The ControlNet in `path` for this UNet; a file in diffusers' or the original naming."""
-    from diffusers import ControlNetModel  # noqa: PLC0415 - seconds, and only for who has one
+    """Load the ControlNet in `path` for this UNet; a file has diffusers' or the original naming."""
+    from diffusers import ControlNetModel  # noqa: PLC0415 - seconds to import, only where a ControlNet is used
 
     with torch.device("meta"):
         if path.is_dir():
@@ -44,8 +43,8 @@ def read_control_net(path: Path, unet: Any, dtype: torch.dtype, device: torch.de
     state = _state(path, module.config, expected)
     wrong = [name for name, shape in expected.items() if tuple(state[name].shape) != shape]
     if wrong:
-        found = list(state[wrong[0]].shape)
-        rule = f"{wrong[0]!r} is {found}, expected {list(expected[wrong[0]])}"
+        actual = list(state[wrong[0]].shape)
+        rule = f"{wrong[0]!r} is {actual}, expected {list(expected[wrong[0]])}"
         raise ModelFileError(path, f"{rule}: the ControlNet is for another base model")
     if not all(bool(torch.isfinite(tensor).all()) for tensor in state.values()):
         raise ModelFileError(path, "holds NaN or infinity")
@@ -65,28 +64,28 @@ def _state(path: Path, config: Mapping[str, Any], expected: Mapping[str, Any]) -
         wanted = {
             name: prefix + (rename_prefixes(name, table) or name) if table else name for name in expected
         }
-        missing = [there for there in wanted.values() if there not in names]
+        missing = [stored for stored in wanted.values() if stored not in names]
         if missing:
             rule = f"lacks {len(missing)} tensors of a ControlNet for this model, the first is {missing[0]!r}"
             raise ModelFileError(path, rule)
-        return {name: file.read(there) for name, there in wanted.items()}
+        return {name: file.read(stored) for name, stored in wanted.items()}
 
 
 def original_names(config: Mapping[str, Any]) -> dict[str, str]:
-    """Diffusers module prefix → the original one. All it shares with a UNet is named as there."""
-    # It has no way up; the table needs one to be asked for, and nobody looks there.
+    """Diffusers module prefix → original prefix. The modules shared with a UNet have the UNet's names."""
+    # A ControlNet has no up blocks; the UNet's table requires some, and their rows are never used.
     names = unet_names.module_names({**config, "up_block_types": config["down_block_types"]})
     hint = "controlnet_cond_embedding"
-    # One before and two for each width but the last, with an activation after each.
+    # One convolution, then two for each width but the last, with an activation after each.
     blocks = 2 * (len(config["conditioning_embedding_out_channels"]) - 1)
     names[f"{hint}.conv_in"] = "input_hint_block.0"
     names |= {f"{hint}.blocks.{block}": f"input_hint_block.{2 + 2 * block}" for block in range(blocks)}
     names[LAST_OF_HINT] = f"input_hint_block.{2 + 2 * blocks}"
-    outlets = 1 + sum(
+    outputs = 1 + sum(
         _layers(config, level) + (level < len(config["down_block_types"]) - 1)
         for level in range(len(config["down_block_types"]))
     )
-    names |= {f"controlnet_down_blocks.{place}": f"zero_convs.{place}.0" for place in range(outlets)}
+    names |= {f"controlnet_down_blocks.{index}": f"zero_convs.{index}.0" for index in range(outputs)}
     names["controlnet_mid_block"] = "middle_block_out.0"
     return names
 

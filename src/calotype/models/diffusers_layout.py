@@ -1,7 +1,4 @@
-"""The diffusers folder layout without weights: configuration files, tokenizers, the index. Both ways.
-
-Knows nothing of tensors.
-"""
+"""Reads and writes the diffusers folder layout without weights: configurations, tokenizers and the index."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,8 +10,8 @@ from calotype.models.hub import folder_name, link_boundary
 from calotype.models.json_file import read_json, write_json
 from calotype.models.tokenizer import read_tokenizer, write_tokenizer
 
-# Notes of whoever saved an encoder; they say nothing of its form.
-_NOTES = ("architectures", "dtype", "torch_dtype", "transformers_version")
+# Keys that describe how an encoder was saved, not its architecture.
+_SAVE_KEYS = ("architectures", "dtype", "torch_dtype", "transformers_version")
 
 
 def is_model_folder(folder: Path) -> bool:
@@ -22,7 +19,7 @@ def is_model_folder(folder: Path) -> bool:
 
 
 def read_architecture(folder: Path) -> Architecture:
-    """The architecture of a diffusers folder, from its own configuration files."""
+    """Read the architecture of a diffusers folder from its configuration files."""
     if not is_model_folder(folder):
         raise NotFoundError(f"{folder} is not a diffusers model folder: it has no model_index.json")
     index = read_json(folder / "model_index.json", inside=link_boundary(folder))
@@ -35,8 +32,8 @@ def read_architecture(folder: Path) -> Architecture:
 def _architecture(folder: Path, index: Mapping[str, Any]) -> Architecture:
     inside, name = link_boundary(folder), folder_name(folder)
 
-    def config(*place: str) -> dict[str, Any]:
-        return read_json(folder.joinpath(*place), inside=inside)
+    def config(*parts: str) -> dict[str, Any]:
+        return read_json(folder.joinpath(*parts), inside=inside)
 
     encoder_names = _encoder_names(folder, index)
     unet, vae = config("unet", "config.json"), config("vae", "config.json")
@@ -60,34 +57,34 @@ def _architecture(folder: Path, index: Mapping[str, Any]) -> Architecture:
 
 
 def _encoder_names(folder: Path, index: Mapping[str, Any]) -> list[str]:
-    """The folders of the text encoders; another kind of model is refused by its own name."""
+    """The folders of the text encoders; an unsupported model is an error that names its class."""
     pipeline = index.get("_class_name", "model of an unknown class")
     if not (folder / "unet").is_dir():
         raise ModelFileError(
             folder, f"is a {pipeline} without a unet folder; only Stable Diffusion can be run"
         )
-    # SDXL's refiner has the second encoder alone.
+    # SDXL's refiner has the second encoder only.
     names = [name for name in ("text_encoder", "text_encoder_2") if (folder / name).is_dir()]
     if not names:
         raise ModelFileError(
-            folder, f"is a {pipeline} without a text_encoder folder; it cannot start a picture"
+            folder, f"is a {pipeline} without a text_encoder folder, so it cannot encode a prompt"
         )
     return names
 
 
 def _encoder_from_file(config: Mapping[str, Any]) -> dict[str, Any]:
     kinds = config.get("architectures") or ["CLIPTextModel"]
-    kept = {key: value for key, value in config.items() if key not in _NOTES}
-    return {**kept, "_class_name": kinds[0]}
+    settings = {key: value for key, value in config.items() if key not in _SAVE_KEYS}
+    return {**settings, "_class_name": kinds[0]}
 
 
 def _encoder_to_file(config: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in config.items() if key != "_class_name"}
-    return {"architectures": [config["_class_name"]], **kept}
+    settings = {key: value for key, value in config.items() if key != "_class_name"}
+    return {"architectures": [config["_class_name"]], **settings}
 
 
 def write_layout(folder: Path, architecture: Architecture) -> None:
-    """Everything in the folder but the weights."""
+    """Write everything in the folder except the weights."""
     for part, config in architecture.parts().items():
         values = _encoder_to_file(config) if part.startswith("text_encoder") else dict(config)
         write_json(folder / part / "config.json", values)

@@ -1,7 +1,6 @@
-"""What a weight file is, judged by the tensors in it and never by its name.
+"""Identifies a weight file by the names and shapes of its tensors, never by its file name.
 
-The marks of each family are rows in `known_files` and `known_loras`; this module matches them.
-It opens nothing and converts nothing.
+It matches them against the rows in `known_files` and `known_loras`.
 """
 
 import re
@@ -17,9 +16,9 @@ from calotype.models.known_loras import LORAS
 Shapes = Mapping[str, tuple[int, ...]]
 
 BASE_BY_CONTEXT = {768: "sd1", 1024: "sd2", 1280: "sdxl-refiner", 2048: "sdxl"}
-"""Width of the text embedding a UNet's cross-attention reads."""
+"""Width of the text embedding that a UNet's cross-attention reads → base."""
 BASE_BY_TEXT_WIDTH = {768: "sd1", 1024: "sd2", 1280: "sdxl"}
-"""Width of a text encoder."""
+"""Width of a text encoder → base."""
 BASE_TITLES = {
     "sd1": "Stable Diffusion 1",
     "sd2": "Stable Diffusion 2",
@@ -30,17 +29,17 @@ BASE_TITLES = {
 NETWORK = "model.diffusion_model."
 CHECKPOINT_MARK = f"{NETWORK}input_blocks.0.0.weight"
 NETWORK_PREFIXES = (NETWORK, "diffusion_model.", "model.", "net.", "transformer.", "")
-"""What stands before the names of a network, in whole checkpoints and in files of the network alone."""
+"""Prefixes of a network's tensor names, in whole checkpoints and in files with the network alone."""
 BESIDE_A_NETWORK = (
     *("first_stage_model.", "vae.", "text_encoders.", "cond_stage_model.", "conditioner."),
     "text_encoder.",
 )
-"""How the names of text encoders and VAEs begin in one file with a network."""
+"""Prefixes of text encoders and VAEs in one file with a network."""
 
 CONTROL_NET_STARTS = ("control", "input_hint_block.", "lora_controlnet", "after_proj_list.")
-"""How some name of every ControlNet begins."""
+"""Every ControlNet has a tensor whose name starts with one of these."""
 
-# A weight that reads the text: the model's own, or the half of a LoRA's update that does.
+# A weight that reads the text embedding: the model's own, or the down half of a LoRA update of it.
 _DOWN = r"(\.lora_down|\.lora_A(\.[^.]+)?|[._]lora\.down|\.lora_linear_layer\.down)"
 _READS_CONTEXT = re.compile(rf"attn2[._](processor\.)?to_k({_DOWN})?\.weight$")
 _READS_TEXT = re.compile(
@@ -56,7 +55,7 @@ _DIMENSION = re.compile(r"(.+)\[(\d)\]=([\d|]+)")
 
 
 class FileKind(StrEnum):
-    """What a file can be."""
+    """The kinds of weight files."""
 
     CHECKPOINT = "checkpoint"
     DIFFUSION_MODEL = "diffusion model without text encoders and VAE"
@@ -76,51 +75,51 @@ class FileKind(StrEnum):
 
 @dataclass(frozen=True)
 class Identity:
-    """What a file is, for which base model, and in whose naming."""
+    """The kind of a file, its base model, and its naming scheme (`dialect`)."""
 
     kind: FileKind
     base: str = "unknown"
     dialect: str = "unknown"
     title: str = field(default="", compare=False)
-    """The same for people: a family's name."""
+    """The family's name for people."""
 
 
 def identify(shapes: Shapes) -> Identity:
-    """Judge a file by its tensors' names and shapes."""
-    for judge in (_control_net, _checkpoint, _lora, _network, _other_kinds, _embedding):
-        identity = judge(shapes)
+    """Identify a file by its tensors' names and shapes."""
+    for detect in (_control_net, _checkpoint, _lora, _network, _other_kinds, _embedding):
+        identity = detect(shapes)
         if identity is not None:
             return identity
     return Identity(FileKind.UNKNOWN)
 
 
 class _Header:
-    """A file's names and shapes behind one prefix, which rows of marks are matched with."""
+    """The names and shapes of a file under one prefix, to match rows of marks against."""
 
     def __init__(self, shapes: Shapes, prefix: str = "", names: list[str] | None = None) -> None:
         self._shapes, self._prefix = shapes, prefix
         self._names = sorted(shapes) if names is None else names
 
-    def behind(self, prefix: str) -> "_Header":
-        """The same file, seen behind another prefix."""
+    def under(self, prefix: str) -> "_Header":
+        """The same file under another prefix."""
         return _Header(self._shapes, prefix, self._names)
 
-    def begins(self, start: str) -> bool:
-        """Whether some name begins so."""
+    def has_prefix(self, start: str) -> bool:
+        """Whether some name starts with `start`."""
         start = self._prefix + start
-        place = bisect_left(self._names, start)
-        return place < len(self._names) and self._names[place].startswith(start)
+        index = bisect_left(self._names, start)
+        return index < len(self._names) and self._names[index].startswith(start)
 
     def first(self, rows: Iterable[known.Family]) -> known.Family | None:
-        """The first row whose marks are all there."""
-        return next((row for row in rows if all(self._holds(mark) for mark in row.marks.split())), None)
+        """The first row whose marks all match."""
+        return next((row for row in rows if all(self._matches(mark) for mark in row.marks.split())), None)
 
-    def _holds(self, mark: str) -> bool:
+    def _matches(self, mark: str) -> bool:
         if mark.startswith("!"):
-            return not self._holds(mark[1:])
+            return not self._matches(mark[1:])
         if mark.endswith("*"):
-            return self.begins(mark[:-1])
-        sized = _sized(mark)
+            return self.has_prefix(mark[:-1])
+        sized = _parse_sized_mark(mark)
         if sized is None:
             return self._prefix + mark in self._shapes
         name, dimension, sizes = sized
@@ -129,15 +128,15 @@ class _Header:
 
 
 @cache
-def _sized(mark: str) -> tuple[str, int, frozenset[int]] | None:
-    found = _DIMENSION.fullmatch(mark)
-    if found is None:
+def _parse_sized_mark(mark: str) -> tuple[str, int, frozenset[int]] | None:
+    match = _DIMENSION.fullmatch(mark)
+    if match is None:
         return None
-    name, dimension, sizes = found.groups()
+    name, dimension, sizes = match.groups()
     return name, int(dimension), frozenset(int(size) for size in sizes.split("|"))
 
 
-def _any(names: Iterable[str], *marks: str) -> bool:
+def _any_contains(names: Iterable[str], *marks: str) -> bool:
     return any(mark in name for name in names for mark in marks)
 
 
@@ -147,21 +146,21 @@ def _any_starts(names: Iterable[str], prefix: str) -> bool:
 
 def _control_net(shapes: Shapes) -> Identity | None:
     header = _Header(shapes)
-    if not any(header.begins(start) for start in CONTROL_NET_STARTS):
+    if not any(header.has_prefix(start) for start in CONTROL_NET_STARTS):
         return None
     for prefix in ("control_model.", ""):
-        row = header.behind(prefix).first(known.CONTROL_NETS)
+        row = header.under(prefix).first(known.CONTROL_NETS)
         if row is not None:
             return Identity(FileKind.CONTROL_NET, row.base, row.dialect, row.title)
     return None
 
 
 def _checkpoint(shapes: Shapes) -> Identity | None:
-    """A whole model of the Latent Diffusion family; its network alone counts as one, too."""
+    """A whole model of the Latent Diffusion family; its network alone counts as one too."""
     if CHECKPOINT_MARK not in shapes:
         return None
     header = _Header(shapes)
-    network = header.behind(NETWORK)
+    network = header.under(NETWORK)
     row = header.first(known.WHOLE_FILE) or network.first(known.LATENT_DIFFUSION)
     row = row or header.first(known.TEXT_MARKS)
     if row is not None:
@@ -171,19 +170,19 @@ def _checkpoint(shapes: Shapes) -> Identity | None:
 
 
 def _network(shapes: Shapes) -> Identity | None:
-    """A network of another family, alone or with what belongs to it; or one of a diffusers folder."""
+    """A network of another family, alone or with its text encoders and VAE; or one of a diffusers folder."""
     header = _Header(shapes)
     for prefix in NETWORK_PREFIXES:
-        if not header.begins(prefix):
+        if not header.has_prefix(prefix):
             continue
-        behind = header.behind(prefix)
-        row = behind.first(known.OTHER_NETWORKS)
+        under = header.under(prefix)
+        row = under.first(known.OTHER_NETWORKS)
         if row is not None:
-            whole = any(header.begins(start) for start in BESIDE_A_NETWORK)
+            whole = any(header.has_prefix(start) for start in BESIDE_A_NETWORK)
             kind = FileKind.CHECKPOINT if whole else FileKind.DIFFUSION_MODEL
             return Identity(kind, row.base, row.dialect, row.title)
-        if prefix != NETWORK and behind.begins("input_blocks.0.0."):
-            row = behind.first(known.LATENT_DIFFUSION)
+        if prefix != NETWORK and under.has_prefix("input_blocks.0.0."):
+            row = under.first(known.LATENT_DIFFUSION)
             if row is not None:
                 return Identity(FileKind.DIFFUSION_MODEL, row.base, row.dialect, row.title)
     row = header.first(known.DIFFUSERS_NETWORKS)
@@ -205,7 +204,7 @@ def _other_kinds(shapes: Shapes) -> Identity | None:
     header = _Header(shapes)
     for kind, rows, prefixes in _OTHER_KINDS:
         for prefix in prefixes:
-            row = header.behind(prefix).first(rows)
+            row = header.under(prefix).first(rows)
             if row is not None:
                 return Identity(kind, row.base, row.dialect, row.title)
     return None
@@ -221,13 +220,13 @@ def _base_by_context(shapes: Shapes) -> str:
 def _lora(shapes: Shapes) -> Identity | None:
     if any(_COMFYUI_LORA.match(name) for name in shapes):
         dialect = "comfyui"
-    elif _any(shapes, ".lora_down.", ".hada_w1", ".lokr_w1", ".dora_scale"):
+    elif _any_contains(shapes, ".lora_down.", ".hada_w1", ".lokr_w1", ".dora_scale"):
         dialect = "kohya"
     elif _any_starts(shapes, "base_model.model."):
         dialect = "peft"
-    elif _any(shapes, ".lora_A.", ".lora.down.", "_lora.down.", ".lora_linear_layer.down."):
+    elif _any_contains(shapes, ".lora_A.", ".lora.down.", "_lora.down.", ".lora_linear_layer.down."):
         dialect = "diffusers"
-    elif _any(shapes, "_lora1.down.", "_lora2.down."):
+    elif _any_contains(shapes, "_lora1.down.", "_lora2.down."):
         dialect = "xlabs"
     else:
         return None

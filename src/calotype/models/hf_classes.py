@@ -1,4 +1,4 @@
-"""The libraries' own classes for a model's parts. Whoever asks waits seconds for them to be imported."""
+"""Builds a model's parts from diffusers' and transformers' classes, whose import takes seconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 
 
 def library_module(config: Mapping[str, Any]) -> nn.Module:
-    """The part as diffusers or transformers builds it from its configuration."""
+    """Build a part with diffusers or transformers from its configuration."""
     settings = {key: value for key, value in config.items() if not key.startswith("_")}
     module: nn.Module
     match config["_class_name"]:

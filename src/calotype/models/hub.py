@@ -1,7 +1,6 @@
-"""Models by Hugging Face id: the local cache first, the network if it is there, a clear word if it is not.
+"""Finds models by Hugging Face id: in the local cache, else by download, else with an error that names a fix.
 
-The token comes from the environment (HF_TOKEN), where the hub's own client looks for it. Knows the layout of
-the hub's cache; knows nothing of what the files hold, beyond which ones a model needs.
+The hub's client reads the token from the environment (HF_TOKEN).
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ CONFIGURATION = ("model_index.json", "*/config.json", "scheduler/*.json", "token
 
 
 class Choice(NamedTuple):
-    """Which of a repository's many copies of the same weights to take."""
+    """File patterns of one of a repository's copies of the same weights."""
 
     wanted: tuple[str, ...]
     unwanted: tuple[str, ...] = ()
 
 
-# Full precision converts to any dtype; some repositories hold only the half, older ones only pickles.
+# Full precision converts to any dtype; some repositories hold only fp16, older ones only pickles.
 CHOICES = (
     Choice(("*.safetensors*",), ("*.fp16[.-]*", "*.non_ema[.-]*")),
     Choice(("*.fp16*.safetensors", "*.safetensors.index.fp16.json", "*.fp16.safetensors.index.json")),
@@ -34,7 +33,7 @@ CHOICES = (
 
 
 def snapshot(hub_id: str) -> Path:
-    """The folder of a hub model on this machine, downloaded if need be and possible."""
+    """The local folder of a hub model, downloaded if it is not in the cache."""
     from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - half a second to import
     from huggingface_hub.errors import HFValidationError  # noqa: PLC0415 - as above
 
@@ -59,18 +58,18 @@ def _download(hub_id: str) -> Path:
     except CalotypeError:
         raise
     except GatedRepoError as error:
-        rule = "asks for its licence to be accepted on the hub; accept it there, then set HF_TOKEN"
+        rule = "requires accepting its licence on the hub; accept it there, then set HF_TOKEN"
         raise NotFoundError(f"{hub_id} {rule}") from error
     except RepositoryNotFoundError as error:
         rule = "or it is private: set HF_TOKEN to a token with access"
         raise NotFoundError(f"the hub has no model {hub_id!r}, {rule}") from error
-    except Exception as error:  # proxies, sockets, servers and disks each fail with a type of their own
+    except Exception as error:  # proxies, sockets, servers and disks raise different types
         raise _unreachable(hub_id, error) from error
     return Path(folder)
 
 
 def best_choice(hub_id: str, files: Sequence[str]) -> Choice:
-    """The first choice that has weights for every part the repository has."""
+    """The first choice that has weights for every part in the repository."""
     parts = [part for part in PARTS if f"{part}/config.json" in files]
     if "model_index.json" not in files or not parts:
         raise NotFoundError(
@@ -100,12 +99,12 @@ def _unreachable(hub_id: str, error: Exception) -> OfflineError:
 
 
 def missing_parts(folder: Path) -> list[str]:
-    """Parts that the index names and the folder does not hold: a cache may have been filled by halves."""
+    """Parts that the index names and the folder lacks; an interrupted download leaves a cache incomplete."""
     if not (folder / "model_index.json").is_file():
         return ["model_index.json"]
     index = read_json(folder / "model_index.json", inside=link_boundary(folder))
-    named = [part for part in PARTS if isinstance(index.get(part), list) and any(index[part])]
-    return [part for part in named or PARTS[:1] if not _has_weights(folder / part)]
+    indexed = [part for part in PARTS if isinstance(index.get(part), list) and any(index[part])]
+    return [part for part in indexed or PARTS[:1] if not _has_weights(folder / part)]
 
 
 def _has_weights(part: Path) -> bool:
@@ -114,12 +113,15 @@ def _has_weights(part: Path) -> bool:
 
 
 def link_boundary(folder: Path) -> Path:
-    """Where links in a model folder may lead: nowhere outside it, but a hub cache keeps its files apart."""
+    """The folder that links in a model folder may not leave: itself, or its repository in a hub cache.
+
+    A hub cache keeps the files apart from the snapshot folders that link to them.
+    """
     return folder.parents[1] if _in_hub_cache(folder) else folder
 
 
 def folder_name(folder: Path) -> str:
-    """What to call the model in a folder; a hub cache names folders by revision, which tells nobody much."""
+    """The model's name: the folder's, or the hub id in a hub cache, where folders are named by revision."""
     if _in_hub_cache(folder):
         return folder.parents[1].name.removeprefix("models--").replace("--", "/")
     return folder.absolute().name

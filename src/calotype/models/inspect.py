@@ -1,4 +1,4 @@
-"""What can be said about a model file or folder without running it. Knows nothing of how it is shown."""
+"""Describes a model file or folder without running it: kind, base model, format, safety, tensors."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from calotype.models.weights import FileTensors, FolderWeights, TensorSpec
 
 INDEX, CONFIG = "model_index.json", "config.json"
 RUNNABLE = ("sd", "sd1", "sdxl")
-"""Bases of pipelines that are run: where one cannot be read, its folder is at fault."""
+"""Bases of supported pipelines: if one cannot be read, its folder is at fault."""
 EVERY_FILE_CHECKED = "every weight file in it was checked"
 
 SAFE_FORMAT = "safetensors holds no code, and this header was checked"
-SAFE_PICKLE = "a pickle, read in a sealed process: it asks for nothing but tensors; convert it to safetensors"
+SAFE_PICKLE = "a pickle, read in a sandboxed process: it requests only tensors; convert it to safetensors"
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """The answer to 'what is this file?'"""
+    """The description of a model file or folder."""
 
     path: str
     safe: bool
@@ -45,7 +45,7 @@ class Inspection:
     kind: str = "unknown"
     base: str = "unknown"
     title: str = ""
-    """The family by the name that people use."""
+    """The family's name for people."""
     dialect: str = "unknown"
     format: str = "unknown"
     prediction_type: str | None = None
@@ -57,13 +57,13 @@ class Inspection:
     """How many tensors have each dtype."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     non_finite: tuple[str, ...] | None = None
-    """Tensors that hold NaN or infinity; None when values were not looked at."""
+    """Tensors that hold NaN or infinity; None if values were not checked."""
     sampling: SamplingDefaults | None = None
     """What a checkpoint runs with where a request does not give these values; None if it cannot be run."""
 
 
 def inspect(path: Path, *, values: bool = False) -> Inspection:
-    """Say what a file or folder is. A file that breaks a rule is an answer too, not an exception."""
+    """Describe a file or folder. A file that breaks a rule gives an unsafe result, not an exception."""
     if path.is_dir():
         return _inspect_folder(path)
     if not path.exists():
@@ -87,10 +87,10 @@ def _inspect_file(path: Path, file: TensorFile, values: bool) -> Inspection:
         why=SAFE_FORMAT if file.kind is Format.SAFETENSORS else SAFE_PICKLE,
         kind=identity.kind.value,
         base=identity.base,
-        title=f"{identity.title}, v-prediction" if predicts == "v_prediction" else identity.title,
+        title=f"{identity.title}, v-prediction" if prediction_type == "v_prediction" else identity.title,
         dialect=identity.dialect,
         format=str(file.kind),
-        prediction_type=predicts,
+        prediction_type=prediction_type,
         num_tensors=len(specs),
         num_parameters=sum(_count(spec.shape) for spec in specs.values()),
         size_bytes=path.stat().st_size,
@@ -106,14 +106,14 @@ def _architecture(file: TensorFile) -> Architecture | None:
     try:
         return architecture_of(file)
     except ModelFileError:
-        return None  # a checkpoint of a lineage we cannot run is still worth describing
+        return None  # a checkpoint of an unsupported family still gets a description
 
 
 def _inspect_folder(folder: Path) -> Inspection:
     if not is_model_folder(folder):
         if not (folder / CONFIG).is_file():
             raise NotFoundError(f"{folder} is not a diffusers model folder: it has no model_index.json")
-        return _of_safe(folder, _inspect_part)
+        return _unsafe_on_error(folder, _inspect_part)
     try:
         pipeline = str(read_json(folder / INDEX, inside=link_boundary(folder)).get("_class_name"))
     except ModelFileError as error:
@@ -126,7 +126,7 @@ def _inspect_folder(folder: Path) -> Inspection:
     except ModelFileError as error:
         if base in RUNNABLE:
             return Inspection(str(folder), safe=False, why=str(error), base=base, title=title)
-        return _of_safe(folder, lambda place: _inspect_other_family(place, base, title))
+        return _unsafe_on_error(folder, lambda path: _inspect_other_family(path, base, title))
     if base == "sd":
         title = BASE_TITLES[architecture.family]
     return Inspection(
@@ -148,27 +148,27 @@ def _inspect_folder(folder: Path) -> Inspection:
     )
 
 
-def _of_safe(folder: Path, look: Callable[[Path], Inspection]) -> Inspection:
-    """What `look` says, or which rule a file in the folder breaks."""
+def _unsafe_on_error(folder: Path, inspect_folder: Callable[[Path], Inspection]) -> Inspection:
+    """The result of `inspect_folder`, or an unsafe one that names the rule a file in the folder breaks."""
     try:
-        return look(folder)
+        return inspect_folder(folder)
     except ModelFileError as error:
         return Inspection(str(folder), safe=False, why=str(error))
 
 
 def _inspect_other_family(folder: Path, base: str, title: str) -> Inspection:
-    """A pipeline that cannot be run: its weight files are checked all the same."""
+    """Describe an unsupported pipeline; its weight files are still checked."""
     why = f"{EVERY_FILE_CHECKED}; this family cannot be run"
-    found = _described(folder, _specs_in(folder), why)
-    return replace(found, kind=FileKind.CHECKPOINT.value, base=base, title=title)
+    inspection = _folder_inspection(folder, _specs_in(folder), why)
+    return replace(inspection, kind=FileKind.CHECKPOINT.value, base=base, title=title)
 
 
 def _inspect_part(folder: Path) -> Inspection:
-    """A folder with one part and its configuration, such as a ControlNet or a VAE."""
+    """Describe a folder with one part and its configuration, such as a ControlNet or a VAE."""
     config = read_json(folder / CONFIG, inside=link_boundary(folder))
     architectures = config.get("architectures")
-    named = architectures[0] if isinstance(architectures, list) and architectures else None
-    kind, title = named_by_class(str(config.get("_class_name") or named), PARTS) or ("unknown", "")
+    class_name = architectures[0] if isinstance(architectures, list) and architectures else None
+    kind, title = named_by_class(str(config.get("_class_name") or class_name), PARTS) or ("unknown", "")
     specs = _specs_in(folder)
     identity = identify({name: spec.shape for name, spec in specs.items()})
     base, title = (identity.base, identity.title or title)
@@ -177,11 +177,11 @@ def _inspect_part(folder: Path) -> Inspection:
         base, title = SCALES[scale]
     if identity.kind is not FileKind.UNKNOWN:
         kind = identity.kind.value
-    return replace(_described(folder, specs, EVERY_FILE_CHECKED), kind=kind, base=base, title=title)
+    return replace(_folder_inspection(folder, specs, EVERY_FILE_CHECKED), kind=kind, base=base, title=title)
 
 
 def _specs_in(folder: Path) -> dict[str, TensorSpec]:
-    """Every tensor of every weight file below the folder, each file's header checked."""
+    """Every tensor of every weight file in the folder tree; checks each file's header."""
     specs: dict[str, TensorSpec] = {}
     for name in list_files(folder):
         if name.endswith(WEIGHT_FILES):
@@ -192,7 +192,7 @@ def _specs_in(folder: Path) -> dict[str, TensorSpec]:
     return specs
 
 
-def _described(folder: Path, specs: Mapping[str, TensorSpec], why: str) -> Inspection:
+def _folder_inspection(folder: Path, specs: Mapping[str, TensorSpec], why: str) -> Inspection:
     return Inspection(
         path=str(folder),
         safe=True,

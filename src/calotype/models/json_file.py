@@ -1,4 +1,4 @@
-"""Configuration files in JSON, in and out. Knows nothing of what they configure."""
+"""Reads and writes JSON configuration files, with limits that protect against untrusted files."""
 
 import json
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ MAX_CONFIG_BYTES = 64 * 2**20
 
 
 def read_json(file: Path, *, inside: Path | None = None) -> dict[str, Any]:
-    """The object in a configuration file. With `inside`, a link that leads out of that folder is refused."""
+    """Read the JSON object of a configuration file. With `inside`, reject a link that leaves that folder."""
     return strict_json(file, _read_bytes(file, inside), "it")
 
 
 def read_text_file(file: Path, *, inside: Path | None = None) -> str:
-    """The text of a small file that stands beside configurations."""
+    """Read a small UTF-8 text file of a model folder."""
     try:
         return _read_bytes(file, inside).decode("utf-8")
     except UnicodeDecodeError as error:

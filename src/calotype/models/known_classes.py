@@ -1,6 +1,6 @@
-"""What a diffusers folder holds, recognized by the class names in its own configuration files.
+"""Maps class names in diffusers configuration files to the model family or the kind of part.
 
-The longest beginning of a class name that stands here names it: pipelines come as
+The longest key that is a prefix of a class name decides, because pipelines come as
 `FluxPipeline`, `FluxImg2ImgPipeline`, `FluxControlPipeline`, and more with every release.
 """
 
@@ -53,7 +53,7 @@ PIPELINES = {
     "IF": ("deepfloyd-if", "DeepFloyd IF"),
     "Wuerstchen": ("wuerstchen", "Würstchen"),
 }
-"""Beginning of a pipeline's class name → base and title."""
+"""Prefix of a pipeline's class name → base and title."""
 
 PARTS = {
     "ControlNetModel": ("ControlNet", "ControlNet for Stable Diffusion"),
@@ -72,17 +72,17 @@ PARTS = {
     "T5EncoderModel": ("text encoder", "T5 text encoder"),
     "CLIPVisionModel": ("image encoder", "CLIP image encoder"),
 }
-"""Beginning of the class name of a folder that holds one part → kind and title."""
+"""Prefix of the class name of a folder that holds one part → kind and title."""
 
 
 def named_by_class(name: str, table: Mapping[str, Entry]) -> Entry | None:
-    """The entry whose key is the longest beginning of `name`."""
-    fitting = [start for start in table if name.startswith(start)]
-    return table[max(fitting, key=len)] if fitting else None
+    """The entry whose key is the longest prefix of `name`."""
+    matches = [prefix for prefix in table if name.startswith(prefix)]
+    return table[max(matches, key=len)] if matches else None
 
 
 SCALES = {
     0.18215: ("sd1 or sd2", "VAE of Stable Diffusion 1 or 2"),
     0.13025: ("sdxl", "VAE of Stable Diffusion XL"),
 }
-"""An autoencoder's scaling factor → base and title: the only difference in a configuration."""
+"""A VAE's scaling factor → base and title: the configurations differ in nothing else."""

@@ -1,15 +1,15 @@
-"""The marks of every kind of file that people download: one row per family, found by tensor names and shapes.
+"""Lists the tensor names and shapes that identify each kind of weight file, one row per family.
 
-A row holds conditions that all have to be met. `name` means that the tensor is there, `!name` that it is not,
-`name*` that some tensor's name begins so, `name[1]=768|1024` that this dimension of its shape has one of
-these sizes. The first row that fits names the file, so a special case stands before the general one.
+All conditions ("marks") of a row must hold. `name` means that the tensor exists, `!name` that it does not,
+`name*` that some tensor's name starts with this prefix, `name[1]=768|1024` that this dimension of its shape
+has one of these sizes. The first matching row identifies the file, so special cases precede general ones.
 """
 
 from typing import NamedTuple
 
 
 class Family(NamedTuple):
-    """One row: a short name for programs, a title for people, and what the file looks like."""
+    """One row: a short name for programs, a title for people, and the marks of the file."""
 
     base: str
     title: str
@@ -18,8 +18,8 @@ class Family(NamedTuple):
 
 
 # Whole checkpoints and networks alone, in the naming of the Latent Diffusion code. Names are relative to the
-# prefix of the network. Files of Stable Diffusion 1 and 2 and XL differ in the width of the text embedding
-# that cross-attention reads; where no such layer is there, by their text encoders (see `TEXT_MARKS`).
+# prefix of the network. Files of Stable Diffusion 1, 2 and XL differ in the width of the text embedding that
+# cross-attention reads; without such a layer, their text encoders decide (see `TEXT_MARKS`).
 _SD_CONTEXT = "input_blocks.1.1.transformer_blocks.0.attn2.to_k.weight"
 _XL_CONTEXT = "input_blocks.4.1.transformer_blocks.0.attn2.to_k.weight"
 _SD1, _SD2 = f"{_SD_CONTEXT}[1]=768", f"{_SD_CONTEXT}[1]=1024"
@@ -55,8 +55,8 @@ TEXT_MARKS = (
     Family("sd1", "Stable Diffusion 1", "cond_stage_model.transformer.*"),
 )
 
-# Networks of other families, in the naming of their authors. Alone they are a diffusion model; with text
-# encoders or a VAE beside them, a checkpoint.
+# Networks of other families, in the naming of their authors. Alone they are a diffusion model; in one file
+# with text encoders or a VAE, a checkpoint.
 _MMDIT = "joint_blocks.0.context_block.attn.qkv.weight"
 _FLUX = "double_blocks.0.img_attn.qkv.weight"
 _HUNYUAN_VIDEO = "txt_in.individual_token_refiner.blocks.0.norm1.weight"
@@ -257,7 +257,7 @@ MOTION_MODULES = (
     Family("sd1", "AnimateDiff motion module", f"{_MOTION}*", "diffusers"),
 )
 
-# Autoencoders. Those of Stable Diffusion and of Stable Diffusion XL differ in no name and no shape.
+# VAEs. Those of Stable Diffusion and of Stable Diffusion XL have the same names and shapes.
 SD_VAE = "sd1, sd2 or sdxl"
 _KL, _KL_DIFFUSERS = "decoder.mid.block_1.conv1.weight", "decoder.mid_block.resnets.0.conv1.weight"
 _LATENT = "decoder.conv_in.weight[1]"

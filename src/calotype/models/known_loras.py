@@ -1,10 +1,10 @@
-"""The marks of each family's LoRA files, one row per way of naming: a pattern that a tensor's name fits."""
+"""Lists the patterns that identify each family's LoRA files, one row per naming scheme."""
 
 from typing import NamedTuple
 
 
 class LoraFamily(NamedTuple):
-    """A row for LoRA files: a pattern that some name fits, and the width of its layer where that counts."""
+    """One row: a pattern that some tensor name matches, and the layer's width where that decides."""
 
     base: str
     title: str
@@ -12,8 +12,8 @@ class LoraFamily(NamedTuple):
     widths: tuple[int, ...] = ()
 
 
-# Names are dotted or flattened with underscores, so a pattern takes both. Stable Diffusion's own differ in
-# the width of the text embedding, as checkpoints are.
+# Names are dotted or flattened with underscores, so a pattern accepts both. LoRAs for Stable Diffusion differ
+# in the width of the text embedding, as checkpoints do.
 _ATTENTION_1 = r"transformer_blocks[._]\d+[._]attn1"
 _ADDED = r"transformer_blocks[._]\d+[._]attn[._]add_[qkv]_proj"
 _LAYER = r"layers[._]\d+[._]attention[._](to_[qkv]|qkv)"

@@ -1,4 +1,4 @@
-"""A live model: its parts as modules on a device, ready to be run. Knows nothing of files."""
+"""Loads a model: builds the module of each part on a device and fills it with its weights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from calotype.spec.records.image import ModelIdentity
 
 @dataclass
 class Model:
-    """Modules and tokenizers of one model."""
+    """The modules and tokenizers of one model."""
 
     architecture: Architecture
     identity: ModelIdentity
@@ -31,10 +31,10 @@ class Model:
     dtype: torch.dtype
     device: torch.device
     vae_sha256: str | None = None
-    """Of a separate autoencoder in the place of the model's own."""
+    """Hash of a separate VAE that replaces the model's own."""
     outlined: bool = False
-    """Whether the modules are our outlines of diffusers' and transformers' classes, where we have any, and
-    not those classes themselves."""
+    """Whether the modules are our skeletons of diffusers' and transformers' classes, where we have them,
+    instead of those classes."""
 
     def parts(self) -> dict[str, nn.Module]:
         """Part name → module, under the names of `Architecture.parts`."""
@@ -43,7 +43,7 @@ class Model:
 
     @property
     def weight_bytes(self) -> int:
-        """What the weights of all parts take on the device."""
+        """Device memory, in bytes, of the weights of all parts."""
         parameters = (p for module in self.parts().values() for p in module.parameters())
         return sum(p.numel() * p.element_size() for p in parameters)
 
@@ -58,10 +58,10 @@ def load_model(
     outlined: bool = False,
     progress: Progress | None = None,
 ) -> Model:
-    """Read every tensor into place, one at a time, straight to its device.
+    """Build every part and read its tensors one at a time, straight to their device.
 
-    `text_device` is where text encoders go, if not there too. `outlined` spares the seconds that importing
-    diffusers and transformers takes, for who does not run their forward passes.
+    `text_device` is the device of the text encoders if it differs from `device`. `outlined` builds skeletons,
+    which saves the seconds of importing diffusers and transformers where their forward passes do not run.
     """
     architecture = weights.architecture
     progress = progress or Silent()
@@ -69,18 +69,18 @@ def load_model(
     modules = {}
     for part in architecture.parts():
         part_dtype = vae_dtype(architecture, dtype) if part == "vae" else dtype
-        place = text_device or device if part.startswith("text_encoder") else device
+        part_device = text_device or device if part.startswith("text_encoder") else device
         modules[part] = load_part(
             weights,
             part,
             source=identity.reference,
             dtype=part_dtype,
-            device=place,
+            device=part_device,
             progress=progress,
             outlined=outlined,
         )
     unet, vae = modules.pop("unet"), modules.pop("vae")
-    make = FastTokenizer if outlined else build_tokenizer
+    tokenizer_factory = FastTokenizer if outlined else build_tokenizer
     return Model(
         architecture=architecture,
         identity=identity,
@@ -88,7 +88,7 @@ def load_model(
         vae=vae,
         text_encoders=list(modules.values()),
         tokenizers=[
-            _tokenizer(make, description, encoder, identity.reference)
+            _build_tokenizer(tokenizer_factory, description, encoder, identity.reference)
             for description, encoder in zip(architecture.tokenizers, modules.values(), strict=True)
         ],
         dtype=dtype,
@@ -97,22 +97,22 @@ def load_model(
     )
 
 
-def _tokenizer(
-    make: Callable[[Mapping[str, Any]], Any], description: Mapping[str, Any], encoder: Any, source: str
+def _build_tokenizer(
+    factory: Callable[[Mapping[str, Any]], Any], description: Mapping[str, Any], encoder: Any, source: str
 ) -> Any:
     try:
-        tokenizer = make(description)
+        tokenizer = factory(description)
     except Exception as error:  # the tokenizers library raises nothing narrower
         raise ModelFileError(source, f"its tokenizer cannot be built: {error}") from error
-    tokens, known = tokenizer.backend_tokenizer.get_vocab_size(), encoder.config.vocab_size
-    if tokens > known:
-        rule = f"its tokenizer has {tokens} tokens, its text encoder knows {known} of them"
+    tokens, embeddings = tokenizer.backend_tokenizer.get_vocab_size(), encoder.config.vocab_size
+    if tokens > embeddings:
+        rule = f"its tokenizer has {tokens} tokens, its text encoder embeds only {embeddings}"
         raise ModelFileError(source, rule)
     return tokenizer
 
 
 def vae_dtype(architecture: Architecture, dtype: torch.dtype) -> torch.dtype:
-    """SDXL's autoencoder overflows in fp16: it gets fp32 unless its configuration says it need not."""
+    """The VAE's dtype: SDXL's overflows in fp16 and gets fp32, unless its configuration rules that out."""
     overflows = architecture.family == "sdxl" and architecture.vae.get("force_upcast", True)
     return torch.float32 if overflows and dtype == torch.float16 else dtype
 
@@ -127,21 +127,22 @@ def load_part(
     progress: Progress,
     outlined: bool = False,
 ) -> nn.Module:
-    """One module with its weights; refuses weights that are not finite numbers, by name.
+    """Build one part with its weights; raise ModelFileError naming the tensors that hold NaN or infinity.
 
-    `outlined` as in `Model`.
+    `outlined` means the same as in `Model`.
     """
-    make = weights.architecture.outline if outlined else weights.architecture.build
-    module = make(part)
+    build = weights.architecture.outline if outlined else weights.architecture.build
+    module = build(part)
     state, extremes = {}, {}
     for name, spec in weights.specs(part).items():
         if not spec.dtype.is_floating_point:
             rule = f"{name!r} of its {part} is {spec.dtype}; quantized files cannot be loaded"
             raise ModelFileError(source, rule)
-    for name, read in in_order(weights, part):
-        tensor = read.to(device, dtype)
+    for name, stored in in_order(weights, part):
+        tensor = stored.to(device, dtype)
         state[module_name(name, module)] = tensor
-        # Neither is a number where any is not; a fortieth of the time of asking each.
+        # If any element is NaN or infinite, so is the minimum or maximum; this takes a fortieth of the time
+        # of `isfinite` on every element.
         extremes[name] = tensor.aminmax()
         progress.advance()
     _refuse_non_finite(source, part, extremes)
@@ -151,23 +152,23 @@ def load_part(
 
 
 def _refuse_non_finite(source: str, part: str, extremes: Mapping[str, tuple[Tensor, Tensor]]) -> None:
-    # One look at the device for all tensors, not one for each.
-    both = torch.stack([each for pair in extremes.values() for each in pair])
-    verdicts = both.isfinite().unflatten(0, (-1, 2)).all(1).tolist()
-    bad = [name for name, verdict in zip(extremes, verdicts, strict=True) if not verdict]
+    # One device synchronization for all tensors instead of one for each.
+    stacked = torch.stack([extreme for pair in extremes.values() for extreme in pair])
+    all_finite = stacked.isfinite().unflatten(0, (-1, 2)).all(1).tolist()
+    bad = [name for name, finite in zip(extremes, all_finite, strict=True) if not finite]
     if bad:
         rule = f"{len(bad)} tensors of its {part} hold NaN or infinity, the first is {bad[0]!r}"
-        consequence = "every picture would be black (too narrow a dtype can cause it)"
+        consequence = "every image would be black (a dtype that is too narrow can cause this)"
         raise ModelFileError(source, f"{rule}; {consequence}")
 
 
 def _fill_buffers(module: nn.Module, device: torch.device) -> None:
-    """Buffers that are in no file: modules built on the meta device have them without contents."""
+    """Fill the buffers that no file holds: modules built on the meta device have them without contents."""
     for submodule in module.modules():
         for name, buffer in list(submodule.named_buffers(recurse=False)):
             if not buffer.is_meta:
                 continue
             if name != "position_ids":
-                raise NotImplementedError(f"nobody fills the buffer {name!r} of {type(submodule).__name__}")
+                raise NotImplementedError(f"no code fills the buffer {name!r} of {type(submodule).__name__}")
             positions = torch.arange(buffer.shape[-1], device=device).expand(buffer.shape)
             submodule.register_buffer(name, positions, persistent=False)

@@ -1,7 +1,7 @@
-"""What a user may write where a model is meant, and the weights it leads to.
+"""Resolves a model reference to weights and an identity.
 
-In order: `random:NAME` or `random:NAME:SEED`, a catalogue name, a path, a name in the model folder, a hub id.
-A catalogue name is looked for in the model folder before the hub. Knows nothing of devices.
+A reference is, in this order: `random:NAME` or `random:NAME:SEED`, a catalogue name, a path, a name in the
+model folder, a hub id. A catalogue name is looked up in the model folder before the hub.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ WEIGHT_FILES = (".safetensors", ".bin")
 
 @dataclass(frozen=True)
 class ResolvedModel:
-    """Weights ready to be read, and whose they are."""
+    """Weights that are ready to be read, and the model's identity."""
 
     weights: AbstractContextManager[Weights]
     identity: ModelIdentity
 
 
-class _Place(NamedTuple):
-    """A file or folder, and the folder that links may not lead out of."""
+class _Location(NamedTuple):
+    """A file or folder, and the folder that links may not leave."""
 
     path: Path
     inside: Path | None = None
@@ -58,35 +58,35 @@ def resolve_model(
     config: Path | None = None,
     prediction_type: str | None = None,
 ) -> ResolvedModel:
-    """Open the model that `reference` means.
+    """Open the model that `reference` names.
 
-    `config` describes a single file whose architecture is not a known one; `prediction_type` overrules the
-    file.
+    `config` describes a single file whose architecture is not a known one; `prediction_type` overrides the
+    file's.
     """
     check_reference(config, prediction_type)
 
-    def settled(architecture: Architecture) -> Architecture:
+    def with_prediction(architecture: Architecture) -> Architecture:
         return architecture.predicting(prediction_type)
 
     if reference.startswith(RANDOM) or reference == EMBEDDED:
         _refuse_config(reference, config)
-        return (_embedded if reference == EMBEDDED else _random)(reference, settled)
-    place = _place_of(reference, models or models_dir())
-    if place.path.is_dir():
+        return (_embedded if reference == EMBEDDED else _random)(reference, with_prediction)
+    location = _locate(reference, models or models_dir())
+    if location.path.is_dir():
         _refuse_config(reference, config)
-        return _folder(reference, place.path, settled(read_architecture(place.path)))
+        return _folder(reference, location.path, with_prediction(read_architecture(location.path)))
     with ExitStack() as opened:
-        file = opened.enter_context(open_tensors(place.path, inside=place.inside))
+        file = opened.enter_context(open_tensors(location.path, inside=location.inside))
         given = read_config(config) if config else None
-        architecture = settled(architecture_of(file, given, prediction_type))
+        architecture = with_prediction(architecture_of(file, given, prediction_type))
         weights = SingleFileWeights(file, architecture)
-        identity = _identity(reference, architecture, _remembered(place.path, file.sha256))
-        opened.pop_all()  # the weights close the file from here on
+        identity = _identity(reference, architecture, _cached_digest(location.path, file.sha256))
+        opened.pop_all()  # the weights now own the file and close it
     return ResolvedModel(weights, identity)
 
 
 def check_reference(config: Path | None, prediction_type: str | None) -> None:
-    """What a user says of a file is looked at before the file is, which would be blamed for it."""
+    """Validate the user's settings before opening the file, so that errors do not blame the file."""
     if prediction_type is not None and prediction_type not in PREDICTION_TYPES:
         rule = f"{prediction_type!r} is not one of {', '.join(PREDICTION_TYPES)}"
         raise RequestError([Problem("prediction", rule, prediction_type)])
@@ -96,8 +96,8 @@ def check_reference(config: Path | None, prediction_type: str | None) -> None:
 
 def _refuse_config(reference: str, config: Path | None) -> None:
     if config is not None:
-        rule = f"{config} would describe a single file, and {reference} says itself how it is built"
-        raise RequestError([Problem("config", f"{rule}; leave it out", str(config))])
+        rule = f"{config} describes a single file, but {reference} has its own configuration"
+        raise RequestError([Problem("config", f"{rule}; omit it", str(config))])
 
 
 def _folder(reference: str, folder: Path, architecture: Architecture) -> ResolvedModel:
@@ -108,55 +108,55 @@ def _folder(reference: str, folder: Path, architecture: Architecture) -> Resolve
     return ResolvedModel(weights, identity)
 
 
-def _random(reference: str, settled: Callable[[Architecture], Architecture]) -> ResolvedModel:
+def _random(reference: str, with_prediction: Callable[[Architecture], Architecture]) -> ResolvedModel:
     name, colon, text = reference.removeprefix(RANDOM).partition(":")
-    plain = text.isascii() and text.isdigit() and len(text) <= len(str(MAX_SEED))
-    if colon and not (plain and int(text) <= MAX_SEED):
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(MAX_SEED))
+    if colon and not (is_number and int(text) <= MAX_SEED):
         rule = f"{text[:80]!r} is no seed: a whole number from 0 to {MAX_SEED} follows the second colon"
         raise RequestError([Problem("model", rule, reference)])
-    return random_model(reference, settled(catalogue.architecture(name)), int(text) if text else 0)
+    return random_model(reference, with_prediction(catalogue.architecture(name)), int(text) if text else 0)
 
 
 def random_model(reference: str, architecture: Architecture, seed: int) -> ResolvedModel:
-    """Seeded random numbers for an architecture, under the name of `reference`."""
+    """Seeded random weights for an architecture, with the identity of `reference`."""
     weights = RandomWeights(architecture, seed)
     return ResolvedModel(nullcontext(weights), random_identity(reference, architecture, seed))
 
 
 def random_identity(reference: str, architecture: Architecture, seed: int) -> ModelIdentity:
-    """Whose random weights are: they follow from seed and architecture, so those are what is hashed."""
+    """The identity of random weights: a hash of seed and architecture, which determine them."""
     text = f"random {seed} {json.dumps(architecture.as_dict(), sort_keys=True)}"
     digest = hashlib.sha256(text.encode()).hexdigest()
     return ModelIdentity(reference=reference, architecture=architecture.name, sha256=digest, random=True)
 
 
 def embedded_folder() -> Path:
-    """Where the package keeps the embedded model, its card beside the weights."""
+    """The package folder of the embedded model, with its weights and model card."""
     return Path(str(package_files("calotype.resources.assets") / EMBEDDED))
 
 
-def _embedded(reference: str, settled: Callable[[Architecture], Architecture]) -> ResolvedModel:
+def _embedded(reference: str, with_prediction: Callable[[Architecture], Architecture]) -> ResolvedModel:
     folder = embedded_folder()
     if not is_model_folder(folder):
-        return _random(f"{RANDOM}{reference}", settled)
+        return _random(f"{RANDOM}{reference}", with_prediction)
     title = catalogue.architecture(reference).title
     architecture = replace(read_architecture(folder), name=reference, title=title)
-    return _folder(reference, folder, settled(architecture))
+    return _folder(reference, folder, with_prediction(architecture))
 
 
-def _place_of(reference: str, models: Path) -> _Place:
-    """Where the model is on this machine; the hub is asked when nothing else is meant."""
+def _locate(reference: str, models: Path) -> _Location:
+    """Find the model on this machine, or download it from the hub if the reference matches nothing else."""
     checkpoints = models / "checkpoints"
     in_catalogue = reference in catalogue.names()
     if not in_catalogue and _exists(reference):
-        return _Place(Path(reference).expanduser())
+        return _Location(Path(reference).expanduser())
     try:
-        return _Place(resolve_inside(checkpoints, reference, field="model"), checkpoints)
+        return _Location(resolve_inside(checkpoints, reference, field="model"), checkpoints)
     except NotFoundError:
         if in_catalogue:
-            return _Place(snapshot(str(catalogue.architecture(reference).hub_id)))
+            return _Location(snapshot(str(catalogue.architecture(reference).hub_id)))
         if reference.count("/") == 1 and not reference.endswith(FILE_SUFFIXES):
-            return _Place(snapshot(reference))
+            return _Location(snapshot(reference))
         known = [*catalogue.names(), *list_files(checkpoints)]
         places = f"not a file, not in {checkpoints}, not in the catalogue"
         raise NotFoundError(f"no model {reference!r}: {places}; {did_you_mean(reference, known)}") from None
@@ -166,11 +166,11 @@ def _exists(reference: str) -> bool:
     try:
         return reference != "" and Path(reference).expanduser().exists()
     except (OSError, ValueError, RuntimeError):
-        return False  # too long, with a NUL, of a user who does not exist: the check of names says which
+        return False  # too long, with a NUL, or of an unknown user: the name check reports which
 
 
 def read_config(path: Path) -> Architecture:
-    """An architecture from a diffusers folder, or from JSON as `calotype models show --json` prints it."""
+    """Read an architecture from a diffusers folder, or from the JSON of `calotype models show --json`."""
     if path.is_dir():
         return read_architecture(path)
     values = read_json(path)
@@ -181,13 +181,13 @@ def read_config(path: Path) -> Architecture:
 
 
 def _identity(reference: str, architecture: Architecture, sha256: str) -> ModelIdentity:
-    # A record travels inside pictures; where a file lay on somebody's disk is nobody else's business.
+    # The record is embedded in images that users share; absolute paths would disclose private folders.
     shown = Path(reference).name if Path(reference).is_absolute() else reference
     return ModelIdentity(reference=shown, architecture=architecture.name, sha256=sha256)
 
 
 def folder_sha256(folder: Path) -> str:
-    """One hash over the names and hashes of the folder's weight files."""
+    """Hash the names and hashes of the folder's weight files."""
     total = hashlib.sha256()
     for name in list_files(folder):
         if name.endswith(WEIGHT_FILES):
@@ -196,32 +196,32 @@ def folder_sha256(folder: Path) -> str:
 
 
 def configured_sha256(folder: Path, settings: str) -> str:
-    """The same, and over the file of settings without which the weights would do something else."""
+    """Hash the folder's weights and the settings file that changes their effect."""
     both = f"{folder_sha256(folder)} {file_sha256(folder / settings)}"
     return hashlib.sha256(both.encode()).hexdigest()
 
 
 def file_sha256(file: Path) -> str:
-    """A file's hash, remembered so that gigabytes are read once."""
+    """A file's hash, cached on disk so that gigabytes are read only once."""
 
     def read() -> str:
         with file.open("rb") as opened:
             return hashlib.file_digest(opened, "sha256").hexdigest()
 
-    return _remembered(file, read)
+    return _cached_digest(file, read)
 
 
-def _remembered(file: Path, read: Callable[[], str]) -> str:
-    """What `read` says, or what it said when the file had the same inode, size and times of change."""
+def _cached_digest(file: Path, read: Callable[[], str]) -> str:
+    """The cached result of `read` for a file of the same inode, size and modification times."""
     status = file.stat()
-    # The second time cannot be set back, as tools that copy files do with the first.
+    # Tools that copy files set mtime back; ctime cannot be set.
     times = f"{status.st_mtime_ns}-{status.st_ctime_ns}"
     key = f"{status.st_dev}-{status.st_ino}-{status.st_size}-{times}"
-    note = cache_dir() / "sha256" / key
+    entry = cache_dir() / "sha256" / key
     with suppress(OSError):
-        return note.read_text("ascii").strip()
+        return entry.read_text("ascii").strip()
     digest = read()
-    # A read-only home costs time on the next start, nothing else.
-    with suppress(OSError), atomic_write(note, "w") as out:
+    # A read-only home directory only costs time on the next start.
+    with suppress(OSError), atomic_write(entry, "w") as out:
         out.write(digest)
     return digest

@@ -1,7 +1,7 @@
-"""Sampler, schedule, steps and guidance that a model runs with where a request does not give them.
+"""Derives a model's default sampler, schedule, steps and guidance from its scheduler configuration.
 
-A diffusers folder names them in `scheduler_config.json`. The configuration that the authors of a base model
-publish with it says nothing about how many steps it needs; for those our own defaults hold.
+A diffusers folder has it in `scheduler_config.json`. The configuration that the authors of a base model
+publish does not say how many steps the model needs; base models get Calotype's defaults.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from calotype.models.architecture import Architecture
 
 @dataclass(frozen=True)
 class SamplingDefaults:
-    """The values of a request of the same names."""
+    """Defaults for the request fields of the same names."""
 
     steps: int = 20
     cfg: float = 7.5
@@ -26,7 +26,7 @@ class SamplingDefaults:
 
 
 FEW_STEPS, NO_GUIDANCE = 4, 1.0
-"""What models distilled to few steps (Turbo, Lightning, Hyper, LCM) are run with."""
+"""Settings of models distilled to few steps (Turbo, Lightning, Hyper, LCM)."""
 
 SAMPLERS = {
     "DDIMScheduler": "ddim",
@@ -46,9 +46,9 @@ SAMPLERS = {
 }
 """Class of a diffusers scheduler → our sampler."""
 LEADING_CLASSES = ("DDIMScheduler", "DDPMScheduler", "PNDMScheduler", "LCMScheduler", "TCDScheduler")
-"""Those that space timesteps so where the configuration does not say; the others use `linspace`."""
+"""Classes whose default timestep spacing is `leading`; the others use `linspace`."""
 SIGMAS = {"use_karras_sigmas": "karras", "use_exponential_sigmas": "exponential", "use_beta_sigmas": "beta"}
-"""Switches of a configuration that replace its timestep spacing → our schedule."""
+"""Configuration switches that replace the timestep spacing → our schedule."""
 SPACINGS = ("linspace", "leading", "trailing")
 DISTILLED_WITH = ("EulerDiscreteScheduler", "EulerAncestralDiscreteScheduler", "DDIMScheduler")
 """Classes that mark a model distilled to few steps when they come with `trailing` spacing."""
@@ -56,10 +56,10 @@ BETAS = ("beta_start", "beta_end", "beta_schedule", "num_train_timesteps")
 
 
 def sampling_defaults(architecture: Architecture) -> SamplingDefaults:
-    """What the model's scheduler configuration asks for, or our own where it is that of the base model."""
+    """The defaults of the model's scheduler configuration, or Calotype's if it equals a base model's."""
     config = architecture.scheduler
     sampler = _sampler(config)
-    if sampler is None or _stated(config) in _published(architecture.family):
+    if sampler is None or _signature(config) in _base_signatures(architecture.family):
         return SamplingDefaults()
     schedule = _schedule(config)
     if is_few_step(config):
@@ -68,9 +68,9 @@ def sampling_defaults(architecture: Architecture) -> SamplingDefaults:
 
 
 def is_few_step(config: Mapping[str, Any]) -> bool:
-    """Whether a scheduler configuration is one that models distilled to few steps are published with.
+    """Whether a scheduler configuration is typical of models distilled to few steps.
 
-    `trailing` alone is not enough: models trained to start from pure noise need it as well, with v-prediction
+    `trailing` alone is not enough: models trained to start from pure noise use it too, with v-prediction
     or betas rescaled to zero terminal SNR.
     """
     kind = str(config.get("_class_name"))
@@ -81,7 +81,7 @@ def is_few_step(config: Mapping[str, Any]) -> bool:
 
 
 def ends_at_least_noise(config: Mapping[str, Any]) -> bool:
-    """Whether the scheduler stops at the least noise of training instead of at none."""
+    """Whether the scheduler ends at the smallest training sigma instead of at zero."""
     if config.get("_class_name") in ("DDIMScheduler", "PNDMScheduler"):
         return config.get("set_alpha_to_one", config["_class_name"] == "DDIMScheduler") is False
     return config.get("final_sigmas_type") == "sigma_min"
@@ -90,11 +90,11 @@ def ends_at_least_noise(config: Mapping[str, Any]) -> bool:
 def _sampler(config: Mapping[str, Any]) -> str | None:
     sampler = SAMPLERS.get(str(config.get("_class_name")))
     if sampler == "dpmpp_2m":
-        return _of_multistep(config)
+        return _multistep_sampler(config)
     return sampler
 
 
-def _of_multistep(config: Mapping[str, Any]) -> str:
+def _multistep_sampler(config: Mapping[str, Any]) -> str:
     """One class of diffusers covers several solvers."""
     order = config.get("solver_order", 2)
     if str(config.get("algorithm_type", "")).startswith("sde"):
@@ -106,19 +106,19 @@ def _schedule(config: Mapping[str, Any]) -> str:
     for switch, schedule in SIGMAS.items():
         if config.get(switch):
             return schedule
-    usual = "leading" if config.get("_class_name") in LEADING_CLASSES else "linspace"
+    default = "leading" if config.get("_class_name") in LEADING_CLASSES else "linspace"
     spacing = config.get("timestep_spacing")
-    return spacing if spacing in SPACINGS else usual
+    return spacing if spacing in SPACINGS else default
 
 
-def _stated(config: Mapping[str, Any]) -> tuple[object, ...]:
-    """What a configuration says about sampling, however it is written."""
+def _signature(config: Mapping[str, Any]) -> tuple[object, ...]:
+    """The sampling settings of a configuration in a comparable form, independent of how it is written."""
     offset, ends = config.get("steps_offset") or 0, ends_at_least_noise(config)
     return (_sampler(config), _schedule(config), offset, ends, *(config.get(name) for name in BETAS))
 
 
 @cache
-def _published(family: str) -> frozenset[tuple[object, ...]]:
-    """What the configurations of the base models of a family say."""
-    known = (catalogue.architecture(name) for name in catalogue.names())
-    return frozenset(_stated(each.scheduler) for each in known if each.family == family)
+def _base_signatures(family: str) -> frozenset[tuple[object, ...]]:
+    """The signatures of the base models of a family."""
+    base_models = (catalogue.architecture(name) for name in catalogue.names())
+    return frozenset(_signature(model.scheduler) for model in base_models if model.family == family)

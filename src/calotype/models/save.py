@@ -1,8 +1,7 @@
-"""Weights from anywhere, written as a diffusers folder or as a single original file.
+"""Writes weights as a diffusers folder or as a single original file.
 
-One tensor in memory at a time, but for the old ckpt format, which torch writes whole. Everything is written
-beside its place and moved there when complete, so an interrupted run leaves nothing half-made. Knows nothing
-of where the weights come from.
+It holds one tensor in memory at a time, except for the old ckpt format, which torch writes as a whole. Output
+goes to a temporary name and is renamed when complete, so an interrupted run leaves no partial output.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from calotype.models.weights import EXTRA_STEM, TensorSpec, Weights, part_stem
 
 DEFAULT_SHARD_BYTES = 10 * 10**9
 FORMAT = {"format": "pt"}
-"""What transformers looks for before it believes that a safetensors file holds torch tensors."""
+"""Metadata that transformers requires of a safetensors file with torch tensors."""
 SINGLE_FILE_SUFFIXES = (".safetensors", ".ckpt")
 
 
@@ -56,13 +55,13 @@ def write_folder(
 
     `metadata` goes into the header of every file of weights.
     """
-    watcher = progress or Silent()
+    reporter = progress or Silent()
     parts = weights.architecture.parts()
-    watcher.start("writing", sum(len(weights.specs(part)) for part in parts))
+    reporter.start("writing", sum(len(weights.specs(part)) for part in parts))
     with write_atomically(folder) as partial:
         write_layout(partial, weights.architecture)
         for part in parts:
-            _write_part(weights, part, partial / part, dtype, max_shard_bytes, watcher, metadata)
+            _write_part(weights, part, partial / part, dtype, max_shard_bytes, reporter, metadata)
         extra = weights.extra() if keep_extra else None
         if extra is not None:
             specs = {name: extra.spec(name) for name in extra.names()}
@@ -76,7 +75,7 @@ def write_vae_folder(
     dtype: torch.dtype | None = None,
     metadata: Mapping[str, str] = FORMAT,
 ) -> None:
-    """Write the autoencoder alone, as diffusers lays it out: its configuration and its weights."""
+    """Write the VAE alone in diffusers' layout: its configuration and its weights."""
     with write_atomically(folder) as partial:
         write_json(partial / "config.json", dict(weights.architecture.vae))
         _write_part(weights, "vae", partial, dtype, DEFAULT_SHARD_BYTES, Silent(), metadata)
@@ -84,7 +83,7 @@ def write_vae_folder(
 
 @contextmanager
 def write_atomically(folder: Path) -> Iterator[Path]:
-    """A folder to fill, which takes its name when all is well and vanishes when not."""
+    """Yield a temporary folder to fill; rename it on success, remove it on failure."""
     refuse_existing(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name[:100]}."))
@@ -125,7 +124,7 @@ def write_single_file(
     progress: Progress | None = None,
     metadata: Mapping[str, str] = FORMAT,
 ) -> None:
-    """Write one original-layout file: safetensors, or an old-style ckpt if the name ends so."""
+    """Write one original-layout file: safetensors, or an old-style ckpt if the name ends in `.ckpt`."""
     if file.suffix not in SINGLE_FILE_SUFFIXES:
         rule = f"{file.name!r} should end in {' or '.join(SINGLE_FILE_SUFFIXES)}, which says the format"
         raise RequestError([Problem("destination", rule, str(file))])
@@ -135,11 +134,11 @@ def write_single_file(
     extra = weights.extra() if keep_extra else None
     if extra is not None:
         specs |= {name: extra.spec(name) for name in extra.names() if name not in rows}
-    watcher = progress or Silent()
-    watcher.start("writing", len(specs))
+    reporter = progress or Silent()
+    reporter.start("writing", len(specs))
 
     def produce(name: str) -> Tensor:
-        watcher.advance()
+        reporter.advance()
         if extra is not None and name not in rows:
             return extra.read(name)
         return rows[name].to_original(weights.read).to(specs[name].dtype)
@@ -147,43 +146,47 @@ def write_single_file(
     if file.suffix == ".ckpt":
         tensors = {name: produce(name).contiguous() for name in specs}
         with atomic_write(file) as out:
-            told = {**_marks(weights.architecture), **_own_word(weights.architecture)}
-            torch.save({"state_dict": {**told, **tensors}}, out)
+            markers = {
+                **_prediction_markers(weights.architecture),
+                **_architecture_tensor(weights.architecture),
+            }
+            torch.save({"state_dict": {**markers, **tensors}}, out)
     else:
-        write_safetensors(file, specs, produce, {**FORMAT, **metadata, **_description(weights.architecture)})
+        described = {**FORMAT, **metadata, **_architecture_metadata(weights.architecture)}
+        write_safetensors(file, specs, produce, described)
 
 
 def _original_specs(weights: Weights, dtype: torch.dtype | None) -> dict[str, TensorSpec]:
     architecture = weights.architecture
     parts = architecture.parts()
-    here = {part: weights.specs(part) for part in parts}
+    stored = {part: weights.specs(part) for part in parts}
     shapes = {part: architecture.tensor_shapes(part) for part in parts}
     specs = {}
     for row in key_mappings(architecture):
         part, piece = row.pieces[0]
-        specs[row.original] = _cast(TensorSpec(here[part][piece].dtype, row.original_shape(shapes)), dtype)
+        specs[row.original] = _cast(TensorSpec(stored[part][piece].dtype, row.original_shape(shapes)), dtype)
     return specs
 
 
-def _description(architecture: Architecture) -> dict[str, str]:
-    """What no tensor shows: for ourselves in full, and what the model predicts for everybody."""
+def _architecture_metadata(architecture: Architecture) -> dict[str, str]:
+    """Facts that no tensor shows: the architecture for Calotype, the prediction type for all tools."""
     prediction = "v" if architecture.prediction_type == "v_prediction" else architecture.prediction_type
     return {ARCHITECTURE_KEY: json.dumps(architecture.as_dict()), PREDICTION_KEY: prediction}
 
 
-def _marks(architecture: Architecture) -> dict[str, Tensor]:
-    """Empty tensors that say what the model predicts where there is no metadata, as trainers leave them."""
-    # Stable Diffusion 2 shows it in its weights, and files of it never had the mark.
+def _prediction_markers(architecture: Architecture) -> dict[str, Tensor]:
+    """Empty tensors that state the prediction type in files without metadata, as trainers write them."""
+    # Stable Diffusion 2 shows it in its weights, and its files never had the marker.
     if architecture.prediction_type != "v_prediction" or architecture.family == "sd2":
         return {}
     zero_snr = architecture.scheduler.get("rescale_betas_zero_snr")
     return {name: torch.empty(0) for name in (V_MARK, *([ZERO_SNR_MARK] if zero_snr else []))}
 
 
-def _own_word(architecture: Architecture) -> dict[str, Tensor]:
-    """The whole architecture, if it is none that is known by its tensors."""
+def _architecture_tensor(architecture: Architecture) -> dict[str, Tensor]:
+    """The architecture as a tensor of bytes, unless its tensors identify it."""
     known = [catalogue.architecture(name) for name in CATALOGUE_NAME.values()]
-    if any(_same_networks(architecture, one) for one in known):
+    if any(_same_networks(architecture, other) for other in known):
         return {}
     text = json.dumps(architecture.as_dict()).encode()
     return {ARCHITECTURE_KEY: torch.frombuffer(bytearray(text), dtype=torch.uint8)}
@@ -198,7 +201,7 @@ def _cast(spec: TensorSpec, dtype: torch.dtype | None) -> TensorSpec:
 
 
 def refuse_existing(target: Path) -> None:
-    """Nothing is ever overwritten: a model is too large to lose by a slip."""
+    """Raise RequestError if the target exists: a model is too large to lose by mistake."""
     if target.exists():
         rule = f"{target} exists already; choose another name or remove it"
         raise RequestError([Problem("destination", rule, str(target))])

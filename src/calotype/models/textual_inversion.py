@@ -1,8 +1,4 @@
-"""Textual-inversion embeddings: learned words, read in the dialects people share them in.
-
-Gal et al. 2022, arXiv:2208.01618. Knows the files and the width of each text encoder; prompts are not its
-business.
-"""
+"""Reads textual-inversion embeddings (Gal et al. 2022, arXiv:2208.01618) in their common file formats."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,21 +12,21 @@ from calotype.models.files.open import open_tensors
 from calotype.models.files.safetensors_reader import TensorFile
 
 MAX_VECTORS = 75
-"""A prompt has room for 75 tokens between its marks; a longer word could never be said."""
+"""A prompt chunk has 75 tokens between its start and end tokens; a longer embedding could never fit."""
 BY_ENCODER = ("clip_l", "clip_g")
-"""What files for SDXL call the vectors of its first and its second encoder."""
+"""Names of the first and second encoder's vectors in files for SDXL."""
 ALONE = "emb_params"
 A1111 = "string_to_param."
 
 
 def read_embedding(path: Path, architecture: Architecture) -> list[Tensor]:
-    """The vectors of one learned word, one tensor (count × width) per text encoder of the model."""
+    """Read the vectors of one embedding: one tensor (count × width) per text encoder of the model."""
     widths = [int(config["hidden_size"]) for config in architecture.text_encoders]
     with open_tensors(path) as file:
-        found = {name: _vectors(file, name) for name in _names(file)}
-    chosen = _choose(found, widths)
+        candidates = {name: _vectors(file, name) for name in _names(file)}
+    chosen = _choose(candidates, widths)
     if chosen is None:
-        has = ", ".join(str(vectors.shape[1]) for vectors in found.values())
+        has = ", ".join(str(vectors.shape[1]) for vectors in candidates.values())
         rule = f"has vectors of width {has}; {architecture.title} needs {' and '.join(map(str, widths))}"
         raise ModelFileError(path, f"{rule}: the embedding is for another base model")
     if len({len(vectors) for vectors in chosen}) > 1:
@@ -39,13 +35,13 @@ def read_embedding(path: Path, architecture: Architecture) -> list[Tensor]:
     return chosen
 
 
-def _choose(found: Mapping[str, Tensor], widths: Sequence[int]) -> list[Tensor] | None:
-    """The vectors for each encoder: by name where the file names encoders, else by width."""
+def _choose(candidates: Mapping[str, Tensor], widths: Sequence[int]) -> list[Tensor] | None:
+    """The vectors for each encoder: by name if the file names encoders, else by width."""
     if len(widths) > 1:
-        named = [found[name] for name in BY_ENCODER if name in found]
-        return named if [vectors.shape[1] for vectors in named] == list(widths) else None
-    fitting = [vectors for vectors in found.values() if vectors.shape[1] == widths[0]]
-    return fitting[:1] or None
+        by_name = [candidates[name] for name in BY_ENCODER if name in candidates]
+        return by_name if [vectors.shape[1] for vectors in by_name] == list(widths) else None
+    matching = [vectors for vectors in candidates.values() if vectors.shape[1] == widths[0]]
+    return matching[:1] or None
 
 
 def _names(file: TensorFile) -> list[str]:

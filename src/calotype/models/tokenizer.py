@@ -1,9 +1,9 @@
-"""CLIP tokenizers from a vocabulary description, a diffusers folder, or the vocabulary shipped with Calotype.
+"""Builds, reads and writes CLIP tokenizers, described by a name or by a vocabulary.
 
-A CLIP vocabulary follows from its merges alone: 256 bytes, the same bytes ending a word, one entry per merge,
-two marks. So a description holds a name ("clip", "emoji" for the embedded model's, "bytes" for no merges at
-all) or the vocabulary itself. Words that were added to it, as training new ones does, stand beside it.
-Knows nothing of prompts.
+A CLIP vocabulary follows from its merges alone: 256 bytes, the same bytes at the end of a word, one entry per
+merge, two special tokens. A description therefore holds a name ("clip", "emoji" for the embedded model's,
+"bytes" for no merges at all) or the vocabulary itself. Added tokens, as textual inversion trains them, are
+listed separately.
 """
 
 import gzip
@@ -26,7 +26,7 @@ Vocabulary = dict[str, int]
 MERGES_HEADER = "#version: 0.2"
 NAMED = ("clip", "emoji", "bytes")
 ADDED = "added_tokens"
-"""Of a description that has any: words beside its vocabulary, in the order of their ids."""
+"""Key of a description's added tokens, in the order of their ids; absent if there are none."""
 ADDED_FILE = "added_tokens.json"
 
 
@@ -38,7 +38,7 @@ def _clip_merges() -> tuple[tuple[str, str], ...]:
 
 @cache
 def _emoji_merges() -> tuple[tuple[str, str], ...]:
-    """What `calotype data emoji` learned from its captions."""
+    """The merges that `calotype data emoji` learned from its captions."""
     text = (files("calotype.resources.assets") / "emoji_tokenizer" / "merges.txt").read_text("utf-8")
     return tuple(_parse_merge(line) for line in text.splitlines()[1:])
 
@@ -63,7 +63,7 @@ def vocabulary(merges: Merges) -> Vocabulary:
 
 
 def build_tokenizer(description: Mapping[str, Any]) -> Any:
-    """A transformers CLIPTokenizer for a description in an Architecture."""
+    """Build transformers' CLIPTokenizer for a description in an Architecture."""
     from transformers import CLIPTokenizer  # noqa: PLC0415 - seconds to import
 
     vocab, merges = contents(description)
@@ -78,7 +78,7 @@ def build_tokenizer(description: Mapping[str, Any]) -> Any:
 
 
 def contents(description: Mapping[str, Any]) -> tuple[Vocabulary, Merges]:
-    """What a description means, written out."""
+    """The vocabulary and merges of a description, with a name resolved."""
     match description["vocabulary"]:
         case "clip":
             merges = list(_clip_merges())
@@ -88,8 +88,8 @@ def contents(description: Mapping[str, Any]) -> tuple[Vocabulary, Merges]:
             return vocabulary(merges), merges
         case "bytes":
             return vocabulary([]), []
-        case own:
-            return dict(own["vocab"]), [(left, right) for left, right in own["merges"]]
+        case explicit:
+            return dict(explicit["vocab"]), [(left, right) for left, right in explicit["merges"]]
 
 
 def read_tokenizer(folder: Path, *, inside: Path | None = None) -> dict[str, Any]:
@@ -103,10 +103,10 @@ def read_tokenizer(folder: Path, *, inside: Path | None = None) -> dict[str, Any
         added = _in_order(_read_added(folder, settings, inside), vocab, pad)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise ModelFileError(folder, f"holds no tokenizer that can be read: {error!r}") from error
-    own = {"vocab": vocab, "merges": [list(merge) for merge in merges]}
-    known = (name for name in NAMED if contents({"vocabulary": name}) == (vocab, merges))
+    explicit = {"vocab": vocab, "merges": [list(merge) for merge in merges]}
+    same_names = (name for name in NAMED if contents({"vocabulary": name}) == (vocab, merges))
     return {
-        "vocabulary": next(known, own),
+        "vocabulary": next(same_names, explicit),
         "pad_token": pad,
         "model_max_length": longest,
         **({ADDED: added} if added else {}),
@@ -114,13 +114,13 @@ def read_tokenizer(folder: Path, *, inside: Path | None = None) -> dict[str, Any
 
 
 def _read_settings(folder: Path, inside: Path | None) -> dict[str, Any]:
-    """The tokenizer's settings, the way transformers puts them together from its newer and older files."""
-    config, marks = folder / "tokenizer_config.json", folder / "special_tokens_map.json"
+    """The tokenizer's settings, merged from the newer and the older file as transformers does."""
+    config, special_tokens = folder / "tokenizer_config.json", folder / "special_tokens_map.json"
     settings = read_json(config, inside=inside) if config.exists() else {}
-    # Stable Diffusion 2 names another padding token in the older file, and the older file rules unless the
-    # newer one was written by a transformers that no longer needs it.
-    if marks.exists() and "added_tokens_decoder" not in settings:
-        settings |= read_json(marks, inside=inside)
+    # Stable Diffusion 2 names another padding token in the older file. The older file takes precedence unless
+    # the newer one comes from a transformers version that no longer needs it.
+    if special_tokens.exists() and "added_tokens_decoder" not in settings:
+        settings |= read_json(special_tokens, inside=inside)
     return settings
 
 
@@ -139,18 +139,19 @@ def _read_vocabulary(folder: Path, inside: Path | None) -> tuple[Vocabulary, Mer
 
 
 def _read_added(folder: Path, settings: Mapping[str, Any], inside: Path | None) -> Vocabulary:
-    """Words beside the vocabulary, wherever one of transformers' versions has written them."""
+    """The added tokens, from any of the files that versions of transformers write them to."""
     older, fast = folder / ADDED_FILE, folder / "tokenizer.json"
     added = dict(read_json(older, inside=inside)) if older.exists() else {}
-    noted = settings.get("added_tokens_decoder") or {}
-    added |= {one["content"]: int(key) for key, one in noted.items()}
+    decoder = settings.get("added_tokens_decoder") or {}
+    added |= {token["content"]: int(key) for key, token in decoder.items()}
     if fast.exists():
-        added |= {one["content"]: one["id"] for one in read_json(fast, inside=inside).get("added_tokens", [])}
+        tokens = read_json(fast, inside=inside).get("added_tokens", [])
+        added |= {token["content"]: token["id"] for token in tokens}
     return added
 
 
 def _in_order(added: Vocabulary, vocab: Vocabulary, pad: str) -> list[str]:
-    """The words without the marks; their ids have to be those that they get where they are added again."""
+    """The added words without special tokens; raise if adding them again would change their ids."""
     words = [word for word in sorted(added, key=lambda word: added[word]) if word not in (START, END, pad)]
     for word, expected in _added_ids(words, vocab, pad).items():
         if added[word] != expected:

@@ -1,8 +1,7 @@
-"""A VAE that comes by itself, for use with another model.
+"""Loads a separate VAE that replaces a model's own.
 
-It is a file in the original or the diffusers naming, or a diffusers folder, which says its form and scale.
-
-Knows nothing of pictures.
+It is a file in the original or the diffusers naming, or a diffusers folder, which states its architecture and
+scale.
 """
 
 from __future__ import annotations
@@ -40,26 +39,26 @@ from calotype.models.weights import (
 
 CONFIG = "config.json"
 VAE_DIALECTS = ("original", "diffusers")
-"""Namings of the kind of autoencoder that Stable Diffusion has."""
+"""Naming schemes of Stable Diffusion's kind of VAE."""
 
 
 class _VaeWeights:
-    """The autoencoder's part of `Weights`, from one file; there is no other part."""
+    """`Weights` with the VAE part only, from one file."""
 
     def __init__(self, path: Path, architecture: Architecture, tensors: FileTensors, dialect: str) -> None:
         self.architecture = architecture
         self._tensors = tensors
         names = tensors.names()
-        # Old diffusers files have other names for the attention; original ones are not touched by this.
+        # Old diffusers files name the attention differently; this leaves original names unchanged.
         self._actual = {current_key(name, "vae"): name for name in names}
         rows = _rows(architecture, dialect, prefixed=any(name.startswith(VAE) for name in names))
         self._rows = {row.pieces[0][1]: row for row in rows}
         shapes = {"vae": architecture.tensor_shapes("vae")}
         expected = {row.original: row.original_shape(shapes) for row in rows}
-        found = {
+        actual_shapes = {
             name: tensors.spec(actual).shape for name, actual in self._actual.items() if name in expected
         }
-        check_shapes(path, expected, found)
+        check_shapes(path, expected, actual_shapes)
 
     def specs(self, part: str) -> Mapping[str, TensorSpec]:
         shapes = self.architecture.tensor_shapes(part)
@@ -92,17 +91,17 @@ def read_vae(
     *,
     outlined: bool = False,
 ) -> nn.Module:
-    """The autoencoder in `path`, for a model of this architecture. A whole checkpoint gives its own.
+    """Load the VAE in `path` for a model of this architecture. A whole checkpoint provides its own VAE.
 
-    `outlined` as in `Model`.
+    `outlined` means the same as in `Model`.
     """
     with _opened(path, architecture) as weights:
-        chosen = vae_dtype(weights.architecture, dtype)
+        loaded_dtype = vae_dtype(weights.architecture, dtype)
         return load_part(
             weights,
             "vae",
             source=str(path),
-            dtype=chosen,
+            dtype=loaded_dtype,
             device=device,
             progress=Silent(),
             outlined=outlined,
@@ -111,18 +110,18 @@ def read_vae(
 
 @contextmanager
 def override_vae(weights: Weights, path: Path) -> Iterator[Weights]:
-    """The same weights with the autoencoder in `path` in place of their own."""
+    """Yield the same weights with the VAE in `path` in place of their own."""
     with _opened(path, weights.architecture) as vae:
-        yield _Replaced(weights, vae)
+        yield _OverriddenWeights(weights, vae)
 
 
 def vae_sha256(path: Path) -> str:
-    """What identifies the autoencoder in `path`, its scale included: latents of two scales do not mix."""
+    """A hash that identifies the VAE in `path` and its scale: latents of two scales are incompatible."""
     return configured_sha256(_vae_folder(path), CONFIG) if path.is_dir() else file_sha256(path)
 
 
-class _Replaced:
-    """A model's weights, but for the autoencoder."""
+class _OverriddenWeights:
+    """A model's weights with another VAE."""
 
     def __init__(self, weights: Weights, vae: Weights) -> None:
         self.architecture = vae.architecture
@@ -153,7 +152,7 @@ def _opened(path: Path, architecture: Architecture) -> Iterator[Weights]:
             named = f" ({identity.title})" if identity.title else ""
             raise ModelFileError(path, f"is not a VAE but: {identity.kind.value}{named}")
         if identity.dialect not in VAE_DIALECTS:
-            rule = f"is the {identity.title}, which has another form than the VAE of {architecture.title}"
+            rule = f"is the {identity.title}, whose architecture differs from the VAE of {architecture.title}"
             raise ModelFileError(path, rule)
         yield _VaeWeights(path, architecture, tensors, identity.dialect)
 
@@ -163,16 +162,17 @@ def _vae_folder(path: Path) -> Path:
 
 
 def _configured(architecture: Architecture, folder: Path, inside: Path) -> Architecture:
-    """The architecture with the folder's own autoencoder, whose latents have to have the form of the old."""
+    """The architecture with the folder's VAE, whose latents must have the same channels and scale."""
     config = {"_class_name": VAE_CLASS, **read_json(folder / CONFIG, inside=inside)}
     try:
         changed = replace(architecture, vae=config)
-        here, wanted = ((a.latent_channels, vae_factor(a.vae)) for a in (changed, architecture))
+        actual, expected = ((a.latent_channels, vae_factor(a.vae)) for a in (changed, architecture))
     except (ValueError, TypeError) as error:
         raise ModelFileError(folder, f"its configuration cannot be used: {error}") from error
-    if here != wanted:
+    if actual != expected:
         forms = [
-            f"{channels} channels and {factor}×{factor} pixels each" for channels, factor in (here, wanted)
+            f"{channels} channels and {factor}×{factor} pixels each"
+            for channels, factor in (actual, expected)
         ]
-        raise ModelFileError(folder, f"its latents have {forms[0]}, {architecture.title} works on {forms[1]}")
+        raise ModelFileError(folder, f"its latents have {forms[0]}, {architecture.title} uses {forms[1]}")
     return changed

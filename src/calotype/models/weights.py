@@ -1,8 +1,7 @@
-"""Where a model's tensors come from, one at a time, under diffusers names.
+"""Reads a model's tensors one at a time under diffusers names: from a folder, a single file or a random seed.
 
-A folder, a single original file and seeded random numbers all answer the same three questions, so loading,
-converting and inventing models are the same code. Tensors are read when asked for and not kept; of those that
-several are cut from, the pieces not yet asked for are. Knows nothing of modules or of writing.
+All sources implement the `Weights` protocol, so loading and converting are the same code for each. Tensors
+are read on demand and not cached; only a tensor that is split into several keeps the pieces not yet read.
 """
 
 from __future__ import annotations
@@ -34,29 +33,29 @@ from calotype.models.key_mapping.ldm import key_mappings, usual_name
 from calotype.models.single_file import ARCHITECTURE_KEY
 
 EXTRA_STEM = "calotype_extra"
-"""Tensors of an original file that a diffusers folder has no place for (EMA copies, schedules) are kept under
-this name beside the parts, so that converting back loses nothing."""
+"""File stem for tensors of an original file that have no place in a diffusers folder (EMA copies, schedules).
+They are stored next to the parts, so that converting back loses nothing."""
 
 MAX_AHEAD = 16
-"""Tensors that are made at the same time; a large model's largest has 0.25 GB while it is."""
+"""Tensors that are read at the same time; the largest of a large model takes 0.25 GB meanwhile."""
 
 DIFFUSERS_STEM, TRANSFORMERS_STEM, OLD_TRANSFORMERS_STEM = "diffusion_pytorch_model", "model", "pytorch_model"
 
 
 def part_stem(part: str) -> str:
-    """The file name, without suffix, that diffusers and transformers look for in a part's folder."""
+    """The file name, without suffix, that diffusers and transformers expect in a part's folder."""
     return TRANSFORMERS_STEM if part.startswith("text_encoder") else DIFFUSERS_STEM
 
 
 class TensorSpec(NamedTuple):
-    """What a tensor will be, before it is read."""
+    """Dtype and shape of a tensor, known before it is read."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
 
 
 class NamedTensors(Protocol):
-    """Tensors by name, whoever keeps them."""
+    """Tensors by name, from any source."""
 
     def names(self) -> list[str]: ...
 
@@ -66,14 +65,14 @@ class NamedTensors(Protocol):
 
 
 class FileTensors:
-    """All or some of a file's tensors, under the names the file gives them."""
+    """All or some of a file's tensors, under the file's names."""
 
     def __init__(self, file: TensorReader, names: Iterable[str] | None = None) -> None:
         self._file = file
         self._names = list(file if names is None else names)
 
     def only(self, names: Iterable[str]) -> FileTensors:
-        """The same file, showing these of its tensors."""
+        """The same file, restricted to these tensors."""
         return FileTensors(self._file, names)
 
     def names(self) -> list[str]:
@@ -105,7 +104,7 @@ class Weights(Protocol):
 
 
 class _Closing:
-    """Keeps files open for as long as the weights are in use."""
+    """A context manager that keeps files open while the weights are in use."""
 
     _files: ExitStack
 
@@ -129,14 +128,15 @@ class FolderWeights(_Closing):
         inside = link_boundary(folder)
         with ExitStack() as files:
             for part in architecture.parts():
-                place = folder / part
-                reader = files.enter_context(open_weights(place, stem_present(place, part), inside=inside))
+                part_folder = folder / part
+                stem = stem_present(part_folder, part)
+                reader = files.enter_context(open_weights(part_folder, stem, inside=inside))
                 self._tensors[part] = FileTensors(reader)
                 self._names[part] = {
                     current_key(name, part): name for name in reader if not _is_derived(name)
                 }
-                found = {name: spec.shape for name, spec in self.specs(part).items()}
-                check_shapes(place, architecture.tensor_shapes(part), found)
+                actual = {name: spec.shape for name, spec in self.specs(part).items()}
+                check_shapes(part_folder, architecture.tensor_shapes(part), actual)
             extra = folder / f"{EXTRA_STEM}.safetensors"
             if extra.exists():
                 self._extra = FileTensors(files.enter_context(open_tensors(extra, inside=inside)))
@@ -152,47 +152,50 @@ class FolderWeights(_Closing):
         return self._extra
 
 
-def stem_present(place: Path, part: str) -> str:
-    """Safetensors before pickles, and full precision before the fp16 variant that some folders hold alone."""
-    usual = part_stem(part)
-    stems = (usual, OLD_TRANSFORMERS_STEM) if usual == TRANSFORMERS_STEM else (usual,)
-    return present_stem(place, [f"{stem}{variant}" for variant in ("", ".fp16") for stem in stems])
+def stem_present(folder: Path, part: str) -> str:
+    """The stem of the weight files in a part's folder.
+
+    Safetensors precede pickles; full precision precedes the fp16 variant, which some folders hold alone.
+    """
+    default = part_stem(part)
+    stems = (default, OLD_TRANSFORMERS_STEM) if default == TRANSFORMERS_STEM else (default,)
+    return present_stem(folder, [f"{stem}{variant}" for variant in ("", ".fp16") for stem in stems])
 
 
 def current_key(name: str, part: str) -> str:
-    """The published name of a tensor that older or newer libraries wrote under another one."""
+    """The published name of a tensor that older or newer libraries write under another name."""
     return vae_naming.current_key(name) if part == "vae" else published_name(name, part)
 
 
 def _is_derived(name: str) -> bool:
-    """Old text encoders' files also hold the numbers 0 to 76."""
+    """Whether a tensor is derived: files of old text encoders also hold the position ids 0 to 76."""
     return name.endswith("position_ids")
 
 
 class SingleFileWeights(_Closing):
-    """Tensors of one file in the original naming, seen under diffusers names."""
+    """Tensors of one file in the original naming, under diffusers names."""
 
     def __init__(self, file: TensorFile, architecture: Architecture) -> None:
-        """Take over `file`: it is closed with these weights, or at once if it does not fit."""
+        """Take ownership of `file`: it is closed with these weights, or at once if it does not fit."""
         self.architecture = architecture
         self._tensors = FileTensors(file)
         self._actual = {usual_name(name): name for name in file}
-        self._cut: dict[str, dict[int, Tensor]] = {}
+        self._pending_pieces: dict[str, dict[int, Tensor]] = {}
         with ExitStack() as files:
             files.enter_context(file)
             self._rows = {row.original: row for row in key_mappings(architecture, self._actual)}
-            self._where = {
+            self._row_of_piece = {
                 piece: (row, i) for row in self._rows.values() for i, piece in enumerate(row.pieces)
             }
             shapes = {part: architecture.tensor_shapes(part) for part in architecture.parts()}
             expected = {name: row.original_shape(shapes) for name, row in self._rows.items()}
-            found = {name: self._spec(name).shape for name in self._actual if name in expected}
-            check_shapes(file.path, expected, found)
+            actual = {name: self._spec(name).shape for name in self._actual if name in expected}
+            check_shapes(file.path, expected, actual)
             self._refuse_scales(file.path)
             self._files = files.pop_all()
 
     def _refuse_scales(self, path: Path) -> None:
-        """Weights in eight bits may have their scale beside them; without it they are other weights."""
+        """Reject eight-bit weights with separate scales; without the scale, their values are wrong."""
         for name in self._actual:
             module, _, last = name.rpartition(".")
             weight = f"{module}.weight"
@@ -202,36 +205,36 @@ class SingleFileWeights(_Closing):
 
     def specs(self, part: str) -> Mapping[str, TensorSpec]:
         shapes = self.architecture.tensor_shapes(part)
-        originals = {name: self._where[part, name][0].original for name in shapes}
+        originals = {name: self._row_of_piece[part, name][0].original for name in shapes}
         return {name: TensorSpec(self._spec(originals[name]).dtype, shape) for name, shape in shapes.items()}
 
     def _spec(self, original: str) -> TensorSpec:
         return self._tensors.spec(self._actual[original])
 
     def read(self, part: str, name: str) -> Tensor:
-        row, index = self._where[part, name]
-        if index not in self._cut.get(row.original, {}):
-            # The pieces of a joined weight and of its bias are asked for in turns: two rows are enough.
-            while len(self._cut) > 1:
-                self._cut.pop(next(iter(self._cut)))
+        row, index = self._row_of_piece[part, name]
+        if index not in self._pending_pieces.get(row.original, {}):
+            # Readers alternate between the pieces of a joined weight and of its bias: two rows suffice.
+            while len(self._pending_pieces) > 1:
+                self._pending_pieces.pop(next(iter(self._pending_pieces)))
             pieces = row.from_original(self._tensors.read(self._actual[row.original]))
-            self._cut[row.original] = dict(enumerate(pieces))
-        piece = self._cut[row.original].pop(index)
-        if not self._cut[row.original]:
-            del self._cut[row.original]
+            self._pending_pieces[row.original] = dict(enumerate(pieces))
+        piece = self._pending_pieces[row.original].pop(index)
+        if not self._pending_pieces[row.original]:
+            del self._pending_pieces[row.original]
         return piece
 
     def extra(self) -> NamedTensors | None:
-        # What a file says of itself says nothing of what is made of it.
-        left = [name for usual, name in self._actual.items() if usual not in (*self._rows, ARCHITECTURE_KEY)]
-        return self._tensors.only(left) if left else None
+        # The stored architecture describes this file, not files converted from it.
+        used = (*self._rows, ARCHITECTURE_KEY)
+        unused = [name for usual, name in self._actual.items() if usual not in used]
+        return self._tensors.only(unused) if unused else None
 
 
 class RandomWeights:
-    """Seeded random numbers for the exact architecture, scaled so that activations stay finite in fp16.
+    """Seeded random weights for an architecture, scaled so that activations stay finite in fp16.
 
-    Each tensor's numbers depend on the seed and its own name only, so any tensor can be made alone, in any
-    order.
+    A tensor's values depend only on the seed and its name, so tensors can be generated in any order.
     """
 
     def __init__(self, architecture: Architecture, seed: int = 0, dtype: torch.dtype = torch.float32) -> None:
@@ -247,7 +250,7 @@ class RandomWeights:
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
         values = torch.empty(shape, dtype=torch.float32)
         if len(shape) == 1:
-            # One-dimensional weights are norms: near one. Biases: near zero.
+            # One-dimensional weights belong to norms and are near one; biases are near zero.
             values.normal_(1.0 if name.endswith("weight") else 0.0, 0.02, generator=generator)
         elif name.endswith(("token_embedding.weight", "position_embedding.weight")):
             values.normal_(0.0, 0.02, generator=generator)
@@ -261,23 +264,25 @@ class RandomWeights:
 
 
 def in_order(weights: Weights, part: str) -> Iterator[tuple[str, Tensor]]:
-    """All tensors of a part. Several threads make or read them ahead: one takes a minute for a large model's
-    random ones, and a file is read while what was read before travels to a GPU.
+    """All tensors of a part, read ahead by several threads.
+
+    One thread takes a minute to generate a large model's random weights; reading a file overlaps with the
+    transfer of earlier tensors to the GPU.
     """
     names = list(weights.specs(part))
     ahead = min(MAX_AHEAD, os.cpu_count() or 1)
     with ThreadPoolExecutor(ahead) as threads:
-        under_way: deque[Future[Tensor]] = deque()
-        for place, name in enumerate(names):
-            for next_name in names[place + len(under_way) : place + ahead]:
-                under_way.append(threads.submit(weights.read, part, next_name))
-            yield name, under_way.popleft().result()
+        pending: deque[Future[Tensor]] = deque()
+        for index, name in enumerate(names):
+            for next_name in names[index + len(pending) : index + ahead]:
+                pending.append(threads.submit(weights.read, part, next_name))
+            yield name, pending.popleft().result()
 
 
 def check_shapes(
     file: object, expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]
 ) -> None:
-    """Refuse weights that do not fit the architecture, naming the first tensor that differs."""
+    """Raise ModelFileError for weights that do not fit the architecture, naming the first such tensor."""
     missing = sorted(set(expected) - set(found))
     if missing:
         rule = f"{len(missing)} of {len(expected)} tensors are missing, the first is {missing[0]!r}"

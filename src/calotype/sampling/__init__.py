@@ -1,8 +1,7 @@
 """Noise, sigma schedules and samplers: everything between a seed and a finished latent except the model.
 
-Reading order: `query` (a sampler is a generator), `samplers/euler`, `sampler` (driving one),
-`training_schedule`, `schedules`, `a1111_schedules`, `sigmas_of_run`, `prediction`, `noise`. Knows nothing of
-models, prompts or guidance.
+Reading order: `protocol` (a sampler is a generator), `samplers/euler`, `api` (running a sampler),
+`noise_schedule`, `sigma_schedules`, `a1111_schedules`, `run_sigmas`, `parameterization`, `noise`.
 """
 
 from calotype.sampling.api import begin, sample

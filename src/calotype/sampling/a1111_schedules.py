@@ -1,7 +1,7 @@
-"""The sigmas that A1111's web UI (version 1.10) computes for a sampler, a scheduler and a number of steps.
+"""Computes the sigmas of A1111's web UI (version 1.10) for a sampler, a scheduler and a number of steps.
 
-They differ from ComfyUI's in the scheduler `beta`, in which samplers drop the second to last sigma, in the
-samplers that count in timesteps, in `lcm`, and in how image-to-image shortens a schedule.
+They differ from ComfyUI's in the scheduler `beta`, in which samplers drop the second-to-last sigma, in the
+samplers that use timesteps, in `lcm`, and in how image-to-image shortens a schedule.
 """
 
 import math
@@ -33,16 +33,16 @@ _UNI_PC_ORDER = 3
 def kl_optimal(training: TrainingSchedule, steps: int) -> Sigmas:
     """Evenly spaced in the arctangent of sigma (Sabour et al. 2024, arXiv:2404.14507, theorem 3.1).
 
-    The last sigma is the least that the model was trained on, not 0.
+    The last sigma is the smallest that the model was trained on, not 0.
     """
     angles = evenly(math.atan(training.sigma_max), math.atan(training.sigma_min), steps + 1)
     return tuple(math.tan(angle) for angle in angles)
 
 
 def beta(training: TrainingSchedule, steps: int, a: float = 0.6, b: float = 0.6) -> Sigmas:
-    """Sigmas at quantiles of a beta distribution between the least and the most of training.
+    """Sigmas at quantiles of a beta distribution between the smallest and the largest training sigma.
 
-    ComfyUI takes timesteps at these quantiles.
+    ComfyUI uses timesteps at these quantiles instead.
     """
     from scipy.special import betaincinv  # noqa: PLC0415 - scipy is loaded for this one schedule only
 
@@ -85,10 +85,10 @@ def a1111_sigmas(
 ) -> Sigmas:
     """The sigmas of a run, as A1111 chooses them.
 
-    `denoise` under 1 is image-to-image: the schedule is made for `steps`, and only its end is run.
+    `denoise` below 1 is image-to-image: the schedule is computed for `steps`, and only its end runs.
     """
     if sampler in COUNTS_IN_TIMESTEPS:
-        return _of_timesteps(training, steps, sampler, denoise)
+        return _timestep_sigmas(training, steps, sampler, denoise)
     levels = _lcm_levels(training) if sampler == "lcm" else training
     formula = A1111_SCHEDULES[schedule]
     if formula is align_your_steps and family == "sdxl":
@@ -102,12 +102,12 @@ def a1111_sigmas(
 
 
 def a1111_options(sampler: str) -> dict[str, int | str]:
-    """A1111's settings of a sampler, where they are not the sampler's defaults here."""
+    """A1111's sampler options where they differ from Calotype's defaults."""
     return {"order": _UNI_PC_ORDER, "solver": "bh1"} if sampler == "uni_pc" else {}
 
 
 def starts_from_sigma(sampler: str) -> bool:
-    """Whether A1111 multiplies the first noise by the first sigma alone, not by √(sigma² + 1)."""
+    """Whether A1111 multiplies the initial noise by the first sigma and not by √(sigma² + 1)."""
     return sampler not in COUNTS_IN_TIMESTEPS
 
 
@@ -115,11 +115,11 @@ def _steps_back(steps: int, denoise: float) -> int:
     return int(min(denoise, 0.999) * steps)
 
 
-def _of_timesteps(training: TrainingSchedule, steps: int, sampler: str, denoise: float) -> Sigmas:
-    """The sigmas of every n-th timestep from 1 on; the last run stops at that one, not at 0.
+def _timestep_sigmas(training: TrainingSchedule, steps: int, sampler: str, denoise: float) -> Sigmas:
+    """The sigmas of every n-th timestep from 1 on; a run ends at timestep 1, not at sigma 0.
 
-    In image-to-image A1111 adds the noise of one timestep further than the first that it evaluates. Here
-    both are the same timestep.
+    In image-to-image, A1111 adds the noise of the timestep after the first one it evaluates. Here both are
+    the same timestep.
     """
     last = len(training.sigmas) - 1
     stride = max((last + 1) // steps, 1)
@@ -128,8 +128,8 @@ def _of_timesteps(training: TrainingSchedule, steps: int, sampler: str, denoise:
     least = _UNI_PC_ORDER if sampler == "uni_pc" else 2
     if count < least:
         raise ValueError(
-            f"{steps} steps at strength {denoise:g} are too few for A1111's {sampler}, which needs "
-            f"steps × strength of {least} or more; use more steps"
+            f"{steps} steps at strength {denoise:g} are too few for A1111's {sampler}: "
+            f"steps × strength must be {least} or more; use more steps"
         )
     if sampler == "uni_pc":
         start = last if denoise > 0.9999 else timesteps[count - 1]
@@ -138,7 +138,7 @@ def _of_timesteps(training: TrainingSchedule, steps: int, sampler: str, denoise:
 
 
 def _sigma_by_signal(training: TrainingSchedule, timestep: float) -> float:
-    """The sigma of a timestep, linear in the logarithm of the signal's amplitude."""
+    """The sigma of a timestep, interpolated linearly in the logarithm of the signal's amplitude."""
     low = min(math.floor(timestep), len(training.sigmas) - 2)
     fraction = timestep - low
     logs = [math.log1p(sigma**2) for sigma in training.sigmas[low : low + 2]]
@@ -146,16 +146,16 @@ def _sigma_by_signal(training: TrainingSchedule, timestep: float) -> float:
 
 
 def _lcm_levels(training: TrainingSchedule) -> TrainingSchedule:
-    """The timesteps that latent consistency models are distilled at: 50, the last among them."""
+    """The 50 timesteps that latent consistency models are distilled at, including the last."""
     stride = max(len(training.sigmas) // _LCM_TIMESTEPS, 1)
-    kept = training.sigmas[::-stride][:_LCM_TIMESTEPS]
-    return TrainingSchedule(tuple(reversed(kept)))
+    selected = training.sigmas[::-stride][:_LCM_TIMESTEPS]
+    return TrainingSchedule(tuple(reversed(selected)))
 
 
 def _interpolated(levels: Sigmas, steps: int) -> Sigmas:
-    """`steps` levels, evenly spaced along the given ones, linear in log sigma.
+    """`steps` levels at even positions along the given ones, interpolated linearly in log sigma.
 
-    For a single step A1111 takes the lowest level, from which no image can be made; here it is the highest.
+    For a single step A1111 uses the lowest level, which cannot produce an image; here it is the highest.
     """
     at = _by_position(levels)
     return (*(at(position) for position in evenly(0.0, len(levels) - 1.0, steps)), 0.0)

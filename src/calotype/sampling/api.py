@@ -1,7 +1,6 @@
-"""Begin a sampler by name, or run one to the end.
+"""Starts a sampler by name, or runs one to the end.
 
-The server drives generators from `begin` itself, many at a time; `sample` is the loop for one. Knows
-nothing of what the denoiser is.
+The server drives many generators from `begin` at a time; `sample` is the loop for one.
 """
 
 import inspect
@@ -18,10 +17,10 @@ from calotype.sampling.samplers import SAMPLERS
 from calotype.sampling.samplers.uni_pc import Solver
 
 Denoise = Callable[[Tensor, float], Tensor]
-"""(x, sigma) -> the estimate of the clean latent, shaped like x and in its dtype."""
+"""(x, sigma) -> the estimate of the clean latent, with the shape and dtype of x."""
 
 Callback = Callable[[DenoiseQuery, Tensor], None]
-"""Called with each query and its answer."""
+"""Called with each query and its denoised latent."""
 
 _OPTION_LIMITS: dict[str, tuple[float, float]] = {
     "eta": (0.0, math.inf),
@@ -32,8 +31,8 @@ _OPTION_LIMITS: dict[str, tuple[float, float]] = {
 
 
 def no_noise() -> Tensor:
-    """The noise source of a run that must not draw any."""
-    raise ValueError("this sampler draws noise and was given none; pass noise=NoiseStream(...).next")
+    """The noise source of a run that must not draw noise."""
+    raise ValueError("this sampler draws noise but has no noise source; pass noise=NoiseStream(...).next")
 
 
 def begin(
@@ -43,9 +42,9 @@ def begin(
     noise: NoiseSource = no_noise,
     **options: float | int | str,
 ) -> SamplerGenerator:
-    """A sampler ready to start: `next()` gives its first query, `send(denoised)` each further one.
+    """Return a sampler to drive: `next()` gives its first query, `send(denoised)` each further one.
 
-    It ends with StopIteration, whose value is the final latent; at once if there are fewer than two sigmas.
+    It ends with StopIteration, whose value is the final latent; immediately with fewer than two sigmas.
     """
     _check_sigmas(sigmas)
     known = sampler_options(sampler)
@@ -80,7 +79,7 @@ def sample(
 
 
 def sampler_options(sampler: str) -> dict[str, float | int | str]:
-    """The options a sampler takes, with their defaults."""
+    """The options of a sampler, with their defaults."""
     if sampler not in SAMPLERS:
         raise ValueError(f"sampler {sampler!r} is unknown; use one of {sorted(SAMPLERS)}")
     parameters = inspect.signature(SAMPLERS[sampler]).parameters.values()
@@ -88,15 +87,15 @@ def sampler_options(sampler: str) -> dict[str, float | int | str]:
 
 
 def count_evaluations(sampler: str, sigmas: Sequence[float], **options: float | int | str) -> int:
-    """How often a run will ask the model: found by running it on latents without elements."""
-    nothing = torch.empty(0)
+    """The number of model evaluations of a run, counted by running it on empty latents."""
+    empty = torch.empty(0)
     num_evaluations = 0
 
     def count(_query: DenoiseQuery, _denoised: Tensor) -> None:
         nonlocal num_evaluations
         num_evaluations += 1
 
-    sample(lambda x, _sigma: x, nothing, sigmas, sampler, lambda: nothing, callback=count, **options)
+    sample(lambda x, _sigma: x, empty, sigmas, sampler, lambda: empty, callback=count, **options)
     return num_evaluations
 
 
@@ -112,10 +111,10 @@ def _check_options(options: Mapping[str, float | int | str]) -> None:
 
 
 def _check_sigmas(sigmas: Sequence[float]) -> None:
-    """Equal or rising sigmas would divide by zero deep inside a multistep formula."""
+    """Raise ValueError unless sigmas descend: others would divide by zero inside a multistep formula."""
     for index, (sigma, sigma_next) in enumerate(pairwise(sigmas)):
         if not math.inf > sigma > sigma_next >= 0.0:
             raise ValueError(
                 f"sigmas must descend strictly and end at 0 or above, but sigmas[{index}] = {sigma} is "
-                f"followed by {sigma_next}; build them with calotype.sampling.run_sigmas"
+                f"followed by {sigma_next}; build them with calotype.sampling.sigmas_of_run"
             )

@@ -1,6 +1,6 @@
-"""Weights that integrate the polynomial through given points exactly, for multistep samplers.
+"""Computes weights that integrate the polynomial through given points exactly, for multistep samplers.
 
-All arithmetic is on Python floats. Knows nothing of tensors, sigmas or models.
+All arithmetic uses Python floats.
 """
 
 import math
@@ -28,7 +28,7 @@ def uniform_moments(count: int) -> list[float]:
 
 
 def exponential_moments(rate: float, count: int) -> list[float]:
-    """Integrals of rate * exp(-rate * (1 - u)) * u**k over [0, 1]: what exponential integrators call phi."""
+    """Integrals of rate * exp(-rate * (1 - u)) * u**k over [0, 1]: exponential integrators' phi functions."""
     if rate < 1.0:
         # Integration by parts cancels catastrophically at small rates; this series has only positive terms.
         return [rate * math.exp(-rate) * _moment_series(rate, k) for k in range(count)]

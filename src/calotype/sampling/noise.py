@@ -1,7 +1,7 @@
-"""Where an image's randomness comes from: one seed per image, drawn on the CPU.
+"""Draws the noise of images on the CPU, from one seed per image.
 
-An image's noise depends on its own seed and nothing else, so batch size, position in the batch and device do
-not change which picture it is. Knows nothing of samplers, schedules or models.
+An image's noise depends only on its own seed, so batch size, position in the batch and device do not change
+the image.
 """
 
 import math
@@ -14,13 +14,13 @@ _MAX_SEED = 2**64 - 1
 
 
 class NoiseStream:
-    """Standard normal noise for a batch of images: first the initial latents, then whatever samplers draw.
+    """Standard normal noise for a batch of images: first the initial latents, then the samplers' draws.
 
-    Give samplers `stream.next`. The rows of a batch are independent streams: a batch run whole and the same
-    batch run in parts see the same noise.
+    Pass `stream.next` to samplers. The rows of a batch are independent streams: a batch gets the same noise
+    whether it runs as a whole or in parts.
 
-    torch's CPU generator (Mersenne Twister) reads only the low 32 bits of a seed. We keep that, as a seed
-    then gives the same latents as in other programs built on torch; so seeds 2**32 apart are one picture.
+    torch's CPU generator (Mersenne Twister) reads only the low 32 bits of a seed. This stays so that a seed
+    gives the same latents as in other programs based on torch; seeds 2**32 apart give the same image.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class NoiseStream:
         self._initial_drawn = False
 
     def initial(self) -> Tensor:
-        """The first draw of every image: its starting noise. Can be taken once."""
+        """The first draw of every image: its initial noise. It can be drawn only once."""
         if self._initial_drawn:
             raise ValueError(
                 "initial noise was already drawn; call initial() once and before next(), or make a new stream"
@@ -47,13 +47,13 @@ class NoiseStream:
         return self._draw()
 
     def next(self) -> Tensor:
-        """The next draw of every image. Sampler noise is the same whether or not initial() was used."""
+        """The next draw of every image. Sampler noise is the same whether or not initial() was called."""
         if not self._initial_drawn:
             self.initial()
         return self._draw()
 
     def _draw(self) -> Tensor:
-        # From pinned memory the copy overlaps with what the GPU is doing; the CPU does not wait for it.
+        # A copy from pinned memory overlaps with GPU work, and the CPU does not wait for it.
         pinned = self._device.type == "cuda"
         host = torch.empty(
             (len(self._generators), *self._shape), dtype=torch.float32, device="cpu", pin_memory=pinned
@@ -64,13 +64,13 @@ class NoiseStream:
 
 
 def add_scaled_noise(clean: Tensor, noise: Tensor, sigma: float) -> Tensor:
-    """The clean latents at noise level sigma: where image-to-image starts."""
+    """Add noise of level sigma to clean latents: the start of image-to-image."""
     return clean + noise * sigma
 
 
 def starts_from_pure_noise(noise: Tensor, sigma: float) -> Tensor:
-    """Where text-to-image starts: noise with the variance that noised latents of unit variance have at sigma.
+    """The start of text-to-image: noise with the variance that noised latents of unit variance have at sigma.
 
-    The model then sees exactly `noise` as its scaled input, as it did at the last training timestep.
+    The model's scaled input is then exactly `noise`, as at the last training timestep.
     """
     return noise * math.sqrt(sigma**2 + 1.0)

@@ -1,7 +1,7 @@
-"""The noise levels a model was trained on, and the way between a noise level and a timestep.
+"""Computes the noise levels that a model was trained on, and converts between noise levels and timesteps.
 
-Everything is host-side float64: 1000 numbers made once per model. Argument names are those of a diffusers
-scheduler configuration. Knows nothing of samplers or of the schedules that pick steps from these levels.
+Everything is host-side float64: 1000 numbers computed once per model. Argument names are those of a diffusers
+scheduler configuration.
 """
 
 import math
@@ -15,8 +15,8 @@ from typing import Literal, get_args
 
 BetaSchedule = Literal["linear", "scaled_linear", "squaredcos_cap_v2"]
 
-# With no signal at all the last sigma would be infinite. This is the smallest positive half-precision number,
-# and what models trained for zero terminal SNR are run with elsewhere.
+# Without any signal the last sigma would be infinite. This is the smallest positive half-precision number,
+# which other programs use too for models trained with zero terminal SNR.
 _MIN_SIGNAL_VARIANCE = 2.0**-24
 _MAX_TIMESTEPS = 100_000
 
@@ -26,11 +26,11 @@ class TrainingSchedule:
     """The sigmas of training timesteps 0, 1, …, strictly ascending."""
 
     sigmas: tuple[float, ...]
-    """Noise deviation over signal amplitude, per timestep."""
+    """Ratio of noise deviation to signal amplitude, per timestep."""
     steps_offset: int = 0
-    """What the model's scheduler adds to the timesteps of its `leading` spacing."""
+    """Offset of the timesteps in the `leading` spacing of the model's scheduler."""
     final_sigma: float = 0.0
-    """Where its own spacings end: 0, or the least noise it was trained on."""
+    """End of the scheduler's own spacings: 0, or the smallest training sigma."""
 
     def __post_init__(self) -> None:
         ascending = all(low < high for low, high in zip(self.sigmas, self.sigmas[1:], strict=False))
@@ -42,12 +42,12 @@ class TrainingSchedule:
 
     @property
     def sigma_min(self) -> float:
-        """The least noise the model was trained on."""
+        """The smallest training sigma."""
         return self.sigmas[0]
 
     @property
     def sigma_max(self) -> float:
-        """The most noise the model was trained on."""
+        """The largest training sigma."""
         return self.sigmas[-1]
 
     @cached_property
@@ -55,7 +55,7 @@ class TrainingSchedule:
         return tuple(math.log(sigma) for sigma in self.sigmas)
 
     def sigma_to_timestep(self, sigma: float) -> float:
-        """The fractional timestep of a noise level, linear in log sigma, held at the ends."""
+        """The fractional timestep of a noise level, linear in log sigma, clamped at the ends."""
         if sigma <= self.sigma_min:
             return 0.0
         if sigma >= self.sigma_max:
@@ -65,7 +65,7 @@ class TrainingSchedule:
         return low + (math.log(sigma) - below) / (above - below)
 
     def timestep_to_sigma(self, timestep: float) -> float:
-        """The noise level of a timestep, which may be fractional, held at the ends."""
+        """The noise level of a timestep, which may be fractional, clamped at the ends."""
         timestep = min(max(timestep, 0.0), len(self.sigmas) - 1.0)
         low = math.floor(timestep)
         fraction = timestep - low
@@ -84,7 +84,7 @@ def training_schedule(
     steps_offset: int = 0,
     ends_at_least_noise: bool = False,
 ) -> TrainingSchedule:
-    """Build a model's schedule from its configuration. The defaults are Stable Diffusion 1, 2 and XL's."""
+    """Build a model's schedule from its configuration. Defaults are those of Stable Diffusion 1, 2 and XL."""
     if not 2 <= num_train_timesteps <= _MAX_TIMESTEPS:
         raise ValueError(f"num_train_timesteps is {num_train_timesteps}, not from 2 to {_MAX_TIMESTEPS}")
     betas = _betas(beta_schedule, beta_start, beta_end, num_train_timesteps)
@@ -118,10 +118,10 @@ def _cosine_signal_variance(time: float) -> float:
 
 
 def _without_final_signal(signal_variances: Sequence[float]) -> list[float]:
-    """Shift and stretch signal amplitudes so that the last is 0 (Lin et al. 2023, arXiv:2305.08891)."""
+    """Shift and scale signal amplitudes so that the last is 0 (Lin et al. 2023, arXiv:2305.08891)."""
     amplitudes = [math.sqrt(variance) for variance in signal_variances]
     first, last = amplitudes[0], amplitudes[-1]
     rescaled = [((amplitude - last) * first / (first - last)) ** 2 for amplitude in amplitudes]
-    # On a steep schedule the last but one may be smaller than that already.
+    # In a steep schedule the second-to-last value may already be smaller than the minimum.
     least = _MIN_SIGNAL_VARIANCE if rescaled[-2] > _MIN_SIGNAL_VARIANCE else rescaled[-2] / 4
     return [*rescaled[:-1], least]

@@ -1,7 +1,4 @@
-"""The few moves that samplers are made of, each a handful of tensor operations with host-side coefficients.
-
-Knows nothing of schedules or of the order in which moves are made.
-"""
+"""The operations that samplers consist of: a few tensor operations each, with host-side coefficients."""
 
 import math
 from collections.abc import Iterable
@@ -13,10 +10,10 @@ from calotype.sampling.protocol import NoiseSource
 
 
 def step_to(x: Tensor, denoised: Tensor, sigma: float, sigma_next: float) -> Tensor:
-    """Carry x from sigma to sigma_next along the straight line that ends in `denoised` at sigma 0.
+    """Move x from sigma to sigma_next along the straight line that ends in `denoised` at sigma 0.
 
-    This is the probability-flow ODE solved exactly for a model whose estimate does not change on the way.
-    One formula with many names: an Euler step in sigma, a DDIM step, a first-order DPM-Solver++ step.
+    It solves the probability-flow ODE exactly for a model whose estimate is constant over the step. The
+    formula is also known as an Euler step in sigma, a DDIM step and a first-order DPM-Solver++ step.
     """
     return torch.lerp(denoised, x, sigma_next / sigma)
 
@@ -27,10 +24,10 @@ def derivative(x: Tensor, denoised: Tensor, sigma: float) -> Tensor:
 
 
 def ancestral_split(sigma: float, sigma_next: float, eta: float) -> tuple[float, float]:
-    """Split a step into (sigma_down, sigma_up): go down that far, then add fresh noise of that deviation.
+    """Split a step into (sigma_down, sigma_up): denoise to sigma_down, then add noise of deviation sigma_up.
 
-    The two add up in variance to sigma_next. With eta 1 the step samples the posterior of DDPM; with eta 0
-    nothing random is left.
+    Their variances add up to that of sigma_next. With eta 1 the step samples the posterior of DDPM; with
+    eta 0 it is deterministic.
     """
     posterior_deviation = sigma_next * math.sqrt(1.0 - (sigma_next / sigma) ** 2)
     sigma_up = min(sigma_next, eta * posterior_deviation)
@@ -38,7 +35,7 @@ def ancestral_split(sigma: float, sigma_next: float, eta: float) -> tuple[float,
 
 
 def add_noise(x: Tensor, noise: NoiseSource, deviation: float) -> Tensor:
-    """Add fresh noise; draws nothing when there is none to add."""
+    """Add new noise; draws nothing at deviation 0."""
     return x + noise() * deviation if deviation > 0 else x
 
 

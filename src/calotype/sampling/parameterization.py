@@ -1,7 +1,7 @@
-"""Between the sampler's space and the network's: scale its input, turn its output into a denoised estimate.
+"""Scales the network's inputs and converts its outputs to denoised estimates.
 
-Sigma is a float, or a tensor with one value per row so that rows at different noise levels share one forward
-pass. Knows nothing of samplers, of timesteps or of the network itself.
+Sigma is a float, or a tensor with one value per row, so that rows at different noise levels share one forward
+pass.
 """
 
 import math
@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 PredictionType = Literal["epsilon", "v_prediction", "sample"]
-"""What the network was trained to output: the noise, the velocity (arXiv:2202.00512), or the clean latent."""
+"""The network's training target: the noise, the velocity (arXiv:2202.00512), or the clean latent."""
 
 
 def scale_input(x: Tensor, sigma: float | Tensor) -> Tensor:
-    """x as the network was trained to see it: unit variance, x / sqrt(sigma² + 1)."""
+    """Scale x to the unit variance of the network's training inputs: x / sqrt(sigma² + 1)."""
     sigma = _per_row(sigma, x)
     return x / _hypotenuse(sigma)
 

@@ -1,4 +1,4 @@
-"""The sigmas of a run, by the rules of the program that its schedule is named after."""
+"""Computes the sigmas of a run by the rules of the program that defines the schedule: ComfyUI or A1111."""
 
 from torch import Tensor
 
@@ -25,9 +25,9 @@ def sigmas_of_run(
     denoise: float = 1.0,
     family: str = "sd1",
 ) -> Sigmas:
-    """The sigmas that a run visits; `denoise` under 1 is image-to-image, and 0 leaves nothing to do.
+    """The sigmas of a run; `denoise` below 1 is image-to-image, and 0 gives an empty run.
 
-    `family` is the model's: one of A1111's schedules has other figures for `sdxl`.
+    `family` is the model's: one of A1111's schedules has different values for `sdxl`.
     """
     check_run(schedule, SCHEDULES, steps, denoise)
     if schedule not in A1111_SCHEDULES:
@@ -38,12 +38,12 @@ def sigmas_of_run(
 
 
 def options_of_run(schedule: str, sampler: str) -> dict[str, int | str]:
-    """The sampler's options that go with the schedule's rules."""
+    """The sampler options that the schedule's program uses."""
     return a1111_options(sampler) if schedule in A1111_SCHEDULES else {}
 
 
 def start_of_run(schedule: str, sampler: str, noise: Tensor, sigma: float) -> Tensor:
-    """Where text-to-image starts at the first sigma of a run."""
+    """The initial latent of text-to-image at the first sigma of a run."""
     if schedule in A1111_SCHEDULES and starts_from_sigma(sampler):
         return noise * sigma
     return starts_from_pure_noise(noise, sigma)

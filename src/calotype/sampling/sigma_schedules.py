@@ -1,8 +1,7 @@
-"""Which noise levels a run visits: from a training schedule and a number of steps to a list of sigmas.
+"""Computes the noise levels of a run from a training schedule and a number of steps.
 
-Each schedule is a function `(training_schedule, steps) -> sigmas`, descending and ending in 0. The names and
-the numbers are ComfyUI's, so that a saved workflow runs through the same noise levels here. Knows nothing of
-the samplers' mathematics.
+Each schedule is a function `(training_schedule, steps) -> sigmas`, descending and ending in 0. Names and
+values are ComfyUI's, so that a saved workflow runs at the same noise levels.
 """
 
 import math
@@ -15,7 +14,7 @@ from calotype.sampling.timestep_spacing import SPACINGS, spaced
 Sigmas = tuple[float, ...]
 Schedule = Callable[[TrainingSchedule, int], Sigmas]
 
-# ComfyUI makes one step more for these and drops the smallest positive sigma; saved workflows count on it.
+# For these, ComfyUI computes one more step and drops the smallest positive sigma; saved workflows rely on it.
 SKIPS_LAST_POSITIVE_SIGMA = frozenset({"dpm_2", "dpm_2_ancestral", "uni_pc"})
 
 
@@ -26,7 +25,7 @@ def normal(training: TrainingSchedule, steps: int) -> Sigmas:
 
 
 def sgm_uniform(training: TrainingSchedule, steps: int) -> Sigmas:
-    """Evenly spaced timesteps from the last towards the first, which is left out."""
+    """Evenly spaced timesteps from the last towards the first, which is excluded."""
     timesteps = evenly(len(training.sigmas) - 1.0, 0.0, steps + 1)[:-1]
     return (*(training.timestep_to_sigma(timestep) for timestep in timesteps), 0.0)
 
@@ -44,7 +43,7 @@ def exponential(training: TrainingSchedule, steps: int) -> Sigmas:
 
 
 def simple(training: TrainingSchedule, steps: int) -> Sigmas:
-    """Every n-th training sigma, counted from the noisy end, where n need not be whole."""
+    """Every n-th training sigma, counted from the noisy end, where n may be fractional."""
     levels = len(training.sigmas)
     if steps > levels:
         raise ValueError(f"schedule 'simple' has at most {levels} steps, got {steps}; use 'normal' for more")
@@ -53,9 +52,9 @@ def simple(training: TrainingSchedule, steps: int) -> Sigmas:
 
 
 def ddim_uniform(training: TrainingSchedule, steps: int) -> Sigmas:
-    """Every n-th training sigma, counted from timestep 1, where n is whole.
+    """Every n-th training sigma, counted from timestep 1, where n is an integer.
 
-    Where n does not divide the training steps this visits more levels than `steps`, as it does in ComfyUI.
+    If n does not divide the training steps, this gives more levels than `steps`, as in ComfyUI.
     """
     stride = max(len(training.sigmas) // steps, 1)
     return (*reversed(training.sigmas[1::stride]), 0.0)
@@ -64,7 +63,7 @@ def ddim_uniform(training: TrainingSchedule, steps: int) -> Sigmas:
 def beta(training: TrainingSchedule, steps: int, a: float = 0.6, b: float = 0.6) -> Sigmas:
     """Timesteps at quantiles of a beta distribution, dense at both ends (Lee et al. 2024, arXiv:2407.12173).
 
-    Quantiles that round to the same timestep are visited once, so many steps may give fewer sigmas.
+    Quantiles that round to the same timestep are used once, so many steps may give fewer sigmas.
     """
     from scipy.special import betaincinv  # noqa: PLC0415 - scipy is loaded for this one schedule only
 
@@ -91,27 +90,27 @@ SCHEDULES: dict[str, Schedule] = {
 def sigmas_for(
     schedule: str, training: TrainingSchedule, steps: int, *, sampler: str = "euler", denoise: float = 1.0
 ) -> Sigmas:
-    """The sigmas of a run, as ComfyUI's KSampler would choose them.
+    """The sigmas of a run, as ComfyUI's KSampler chooses them.
 
-    `denoise` under 1 is image-to-image: the schedule is made for int(steps / denoise) steps, and its last
-    `steps` are run. At 0 nothing is left to do, and the answer is empty.
+    `denoise` below 1 is image-to-image: the schedule is computed for int(steps / denoise) steps, and only its
+    last `steps` run. At 0 the result is empty.
     """
     check_run(schedule, SCHEDULES, steps, denoise)
     if denoise == 0.0:
         return ()
-    # The threshold is ComfyUI's: its sliders do not always land on 1.
+    # The threshold is ComfyUI's: its sliders do not always reach exactly 1.
     if denoise > 0.9999:
         return _complete(schedule, training, steps, sampler)
     return _complete(schedule, training, int(steps / denoise), sampler)[-(steps + 1) :]
 
 
 def check_run(schedule: str, schedules: Collection[str], steps: int, denoise: float) -> None:
-    """Raise ValueError for a schedule that is none of `schedules`, or numbers out of range."""
+    """Raise ValueError for a schedule that is not in `schedules` or numbers out of range."""
     if schedule not in schedules:
         raise ValueError(f"schedule {schedule!r} is unknown; use one of {sorted(schedules)}")
     if steps < 1:
         raise ValueError(
-            f"a run needs at least 1 step, got {steps}; use denoise=0 to leave an image as it is"
+            f"a run needs at least 1 step, got {steps}; use denoise=0 to leave an image unchanged"
         )
     if not 0.0 <= denoise <= 1.0:
         raise ValueError(f"denoise is a fraction between 0 and 1, got {denoise}")
@@ -127,7 +126,7 @@ def _complete(schedule: str, training: TrainingSchedule, steps: int, sampler: st
 
 
 def evenly(start: float, end: float, count: int) -> list[float]:
-    """`count` evenly spaced numbers, both ends included; the start alone when count is 1."""
+    """`count` evenly spaced numbers including both ends; only the start if count is 1."""
     if count == 1:
         return [start]
     return [start + (end - start) * (index / (count - 1)) for index in range(count - 1)] + [end]

@@ -1,8 +1,7 @@
-"""The three ways in which diffusers' schedulers spread timesteps: `linspace`, `leading` and `trailing`.
+"""Computes the timestep spacings of diffusers' schedulers: `linspace`, `leading` and `trailing`.
 
-A model's scheduler configuration names one of them, and a model that was distilled to few steps works only at
-the timesteps it was distilled with. The numbers are diffusers' own, for the sampler that stands for each
-scheduler.
+A model's scheduler configuration names one of them; a model distilled to few steps works only at the
+timesteps it was distilled with. The values equal those of diffusers' scheduler for each sampler.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ Spacing = Literal["linspace", "leading", "trailing"]
 SPACINGS: tuple[Spacing, ...] = get_args(Spacing)
 
 ONE_MORE = frozenset({"dpmpp_2m", "dpmpp_2m_sde", "dpmpp_3m_sde", "uni_pc"})
-"""Samplers whose schedulers in diffusers place one timestep more and leave the last one out."""
+"""Samplers whose diffusers schedulers compute one more timestep and drop the last."""
 LCM_ORIGINAL_STEPS = 50
-"""Steps of the schedule that latent consistency models were distilled with, and skip through."""
+"""Steps of the schedule that latent consistency models are distilled with; runs use a subset of them."""
 
 
 def spaced(
@@ -29,7 +28,7 @@ def spaced(
     sigmas: list[float] = []
     for timestep in _timesteps(spacing, last + 1, steps, training.steps_offset, sampler):
         sigma = _linear(training, min(max(timestep, 0.0), last))
-        # Where there are more steps than timesteps, or an offset leads past the last, each is visited once.
+        # With more steps than timesteps, or an offset beyond the last, each timestep is used once.
         if not sigmas or sigma < sigmas[-1]:
             sigmas.append(sigma)
     if sigmas[-1] <= training.final_sigma and len(sigmas) > 1:
@@ -39,27 +38,27 @@ def spaced(
 
 def _timesteps(spacing: Spacing, count: int, steps: int, offset: int, sampler: str) -> list[float]:
     if sampler == "lcm":
-        return _of_consistency(count, steps)
+        return _consistency_timesteps(count, steps)
     extra = 1 if sampler in ONE_MORE else 0
     if spacing == "linspace":
         if steps + extra == 1:
-            # diffusers starts at 0 here, where nothing is left to do; one step starts from all noise.
+            # diffusers starts at 0 here, which would do nothing; a single step must start from pure noise.
             return [count - 1.0]
         interval = (count - 1) / (steps + extra - 1)
-        placed = [index * interval for index in range(steps + extra)][::-1][:steps]
-        return [float(round(timestep)) for timestep in placed] if extra else placed
+        spaced_timesteps = [index * interval for index in range(steps + extra)][::-1][:steps]
+        return [float(round(timestep)) for timestep in spaced_timesteps] if extra else spaced_timesteps
     if spacing == "leading":
         stride = max(count // (steps + extra), 1)
         return [float(index * stride + offset) for index in range(steps + extra)][::-1][:steps]
     return [float(round(count - index * count / steps) - 1) for index in range(steps)]
 
 
-def _of_consistency(count: int, steps: int) -> list[float]:
-    """Evenly spaced picks among the timesteps of the original schedule, from its noisy end."""
+def _consistency_timesteps(count: int, steps: int) -> list[float]:
+    """Evenly spaced timesteps of the original schedule, from its noisy end."""
     original = min(max(LCM_ORIGINAL_STEPS, steps), count)
     stride = count // original
-    placed = [(index + 1) * stride - 1 for index in range(original)][::-1]
-    return [float(placed[math.floor(index * original / steps)]) for index in range(min(steps, original))]
+    timesteps = [(index + 1) * stride - 1 for index in range(original)][::-1]
+    return [float(timesteps[math.floor(index * original / steps)]) for index in range(min(steps, original))]
 
 
 def _linear(training: TrainingSchedule, timestep: float) -> float:

@@ -1,4 +1,4 @@
-"""Node graphs: what nodes declare; graphs checked, run, kept, described and converted. nodes/ are ours.
+"""Node graphs: the node API, validation, execution, caching, conversion and, in `nodes/`, the built-in nodes.
 
-Nothing here loads torch when it is imported: a server describes and checks graphs in a process without it.
+Importing these modules does not load torch: a server describes and validates graphs in a process without it.
 """

@@ -1,6 +1,6 @@
-"""Results of nodes, kept by content: what a node is, what was written into it and what was linked to it.
+"""Caches the outputs of nodes by content: node class, widget values and linked inputs.
 
-The oldest unused go first when there are too many or they are too large. Knows nothing of running.
+It evicts the least recently used entries when there are too many or they are too large.
 """
 
 from __future__ import annotations
@@ -21,46 +21,46 @@ MAX_BYTES = 4 * 2**30
 
 
 class Cache:
-    """Outputs by key, bounded by number and by the memory of the tensors and pictures in them."""
+    """Outputs by key, limited by number and by the memory of their tensors and images."""
 
     def __init__(self, most_entries: int = MAX_ENTRIES, most_bytes: int = MAX_BYTES) -> None:
         self._most_entries, self._most_bytes = most_entries, most_bytes
-        self._kept: OrderedDict[str, _Entry] = OrderedDict()
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self.num_bytes = 0
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
     def __contains__(self, key: str) -> bool:
-        return key in self._kept
+        return key in self._entries
 
     def get(self, key: str) -> tuple[Any, ...] | None:
-        """The outputs under `key`, which are then the last to go."""
-        if key not in self._kept:
+        """The outputs under `key`, which become the most recently used."""
+        if key not in self._entries:
             return None
-        self._kept.move_to_end(key)
-        return self._kept[key].outputs
+        self._entries.move_to_end(key)
+        return self._entries[key].outputs
 
     def put(self, key: str, outputs: tuple[Any, ...]) -> None:
-        """Keep outputs; what is larger than the whole bound is not kept at all."""
+        """Cache outputs; outputs larger than the whole limit are not cached."""
         self._drop(key)
         size = size_bytes(outputs)
         if size > self._most_bytes or not self._most_entries:
             return
-        while self._kept and (
-            len(self._kept) >= self._most_entries or self.num_bytes + size > self._most_bytes
+        while self._entries and (
+            len(self._entries) >= self._most_entries or self.num_bytes + size > self._most_bytes
         ):
-            self._drop(next(iter(self._kept)))
-        self._kept[key] = _Entry(outputs, size)
+            self._drop(next(iter(self._entries)))
+        self._entries[key] = _Entry(outputs, size)
         self.num_bytes += size
 
     def clear(self) -> None:
-        """Forget everything, as when memory is short."""
-        self._kept.clear()
+        """Remove all entries, for example when memory is short."""
+        self._entries.clear()
         self.num_bytes = 0
 
     def _drop(self, key: str) -> None:
-        entry = self._kept.pop(key, None)
+        entry = self._entries.pop(key, None)
         if entry:
             self.num_bytes -= entry.size_bytes
 
@@ -74,17 +74,17 @@ class _Entry:
 def keys(
     graph: Graph, order: tuple[str, ...], registry: Mapping[str, NodeDef], context: Context
 ) -> dict[str, str]:
-    """A key for each node, in an order where every one follows those it needs.
+    """A cache key for each node, in an order where each node follows its dependencies.
 
-    A node has none if what it depends on cannot be said; nothing after it has one either.
+    A node has no key if its dependencies cannot be determined; nor have the nodes that depend on it.
     """
-    found: dict[str, str] = {}
+    cache_keys: dict[str, str] = {}
     for name in order:
         node = graph[name]
         inputs: dict[str, Any] = {}
         for key, value in sorted(node.inputs.items()):
             if isinstance(value, Link):
-                inputs[key] = ["link", found.get(value.node), value.output]
+                inputs[key] = ["link", cache_keys.get(value.node), value.output]
             else:
                 inputs[key] = ["value", value]
         if any(kind == "link" and rest[0] is None for kind, *rest in inputs.values()):
@@ -92,11 +92,11 @@ def keys(
         try:
             changes = _changes(registry[node.class_type], node.inputs, context)
             text = json.dumps([node.class_type, registry[node.class_type].module, inputs, changes])
-        # The package's own words; running the node will tell what is wrong, if it is run at all.
+        # The package's code may raise anything; running the node reports the error, if it runs at all.
         except (Exception, SystemExit):  # noqa: S112
             continue
-        found[name] = hashlib.sha256(text.encode()).hexdigest()
-    return found
+        cache_keys[name] = hashlib.sha256(text.encode()).hexdigest()
+    return cache_keys
 
 
 def _changes(known: NodeDef, inputs: Mapping[str, Any], context: Context) -> str | None:
@@ -107,24 +107,24 @@ def _changes(known: NodeDef, inputs: Mapping[str, Any], context: Context) -> str
 
 
 def size_bytes(value: object) -> int:
-    """Memory of the tensors, arrays and pictures inside a value; things seen twice count once."""
-    total, waiting, seen = 0, [value], set[int]()
-    while waiting:
-        one = waiting.pop()
-        if id(one) in seen:
+    """Memory of the tensors, arrays and images inside a value; shared objects count once."""
+    total, pending, seen = 0, [value], set[int]()
+    while pending:
+        item = pending.pop()
+        if id(item) in seen:
             continue
-        seen.add(id(one))
-        if isinstance(one, Mapping):
-            waiting += one.values()
-        elif isinstance(one, list | tuple | set | frozenset):
-            waiting += one
+        seen.add(id(item))
+        if isinstance(item, Mapping):
+            pending += item.values()
+        elif isinstance(item, list | tuple | set | frozenset):
+            pending += item
         else:
-            total += _size_of_one(one)
+            total += _item_size(item)
     return total
 
 
-def _size_of_one(value: object) -> int:
-    # Torch and numpy both call it so; neither need be here.
+def _item_size(value: object) -> int:
+    # The attribute of both torch and numpy, neither of which needs to be installed.
     size = getattr(value, "nbytes", None)
     if isinstance(size, int):
         return size

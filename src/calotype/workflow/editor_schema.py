@@ -1,4 +1,4 @@
-"""The shape of an editor's file, as far as running it needs. Checked when it is read; the rest is ignored."""
+"""The schema of an editor's file: validates the parts that execution needs and ignores the rest."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Socket(_Part):
 
 
 class Properties(_Part):
-    """What an editor notes on a node."""
+    """The properties that an editor saves with a node."""
 
     shown: tuple[list[Any], ...] | None = Field(default=None, alias="proxyWidgets")
-    """Widgets that a subgraph's node shows, as pairs of a node inside it and a widget's name."""
+    """Widgets that a subgraph's node shows, as pairs of an inner node and a widget's name."""
 
 
 class EditorNode(_Part):
-    """A node with its place left out."""
+    """A node without its position."""
 
     id: str = Field(coerce_numbers_to_str=True)
     type: str
@@ -51,22 +51,22 @@ class EditorNode(_Part):
 
     @field_validator("inputs", "outputs", "widgets_values", mode="before")
     @classmethod
-    def _nothing_is_none(cls, value: object) -> object:
+    def _none_to_empty(cls, value: object) -> object:
         return [] if value is None else value
 
     @field_validator("properties", mode="before")
     @classmethod
-    def _noted(cls, value: object) -> object:
+    def _properties_or_empty(cls, value: object) -> object:
         return value if isinstance(value, dict) else {}
 
     @property
     def listed_values(self) -> list[Any]:
-        """Values of widgets in order, where they are saved so."""
+        """Widget values in order, if the file saves them as a list."""
         return self.widgets_values if isinstance(self.widgets_values, list) else []
 
 
 class EditorLink(_Part):
-    """From an output to an input. Files have a list of six values or an object of these names."""
+    """A link from an output to an input. Files have a list of six values or an object with these names."""
 
     id: int
     origin_id: str = Field(coerce_numbers_to_str=True)
@@ -82,7 +82,7 @@ class EditorLink(_Part):
 
 
 class Level(_Part):
-    """Nodes and the links between them."""
+    """The nodes of one graph level and the links between them."""
 
     nodes: tuple[EditorNode, ...]
     links: tuple[EditorLink, ...] = ()
@@ -94,13 +94,13 @@ class Level(_Part):
 
 
 class Subgraph(Level):
-    """A level that nodes of its id stand for."""
+    """A level that nodes reference by its id."""
 
     id: str
 
 
 class Definitions(_Part):
-    """What a file defines for itself."""
+    """The definitions in a file."""
 
     subgraphs: tuple[Subgraph, ...] = ()
 
@@ -112,10 +112,10 @@ class EditorFile(Level):
 
     @classmethod
     def read(cls, value: object) -> EditorFile:
-        """The file, or every place where it is none."""
+        """Parse the file, or raise RequestError with every invalid field."""
         try:
             return cls.model_validate(value)
         except ValidationError as error:
-            found = error.errors(include_url=False, include_input=False)
-            problems = [Problem(".".join(str(part) for part in one["loc"]), one["msg"]) for one in found]
+            errors = error.errors(include_url=False, include_input=False)
+            problems = [Problem(".".join(str(part) for part in item["loc"]), item["msg"]) for item in errors]
             raise RequestError(problems) from None

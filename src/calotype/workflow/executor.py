@@ -1,9 +1,9 @@
-"""A graph being run: an iterator of events that does one bit of work between two of them.
+"""Runs a graph as an iterator of events that does one unit of work between two events.
 
-Whoever holds it owns the loop: a command line draws, a server does other work in between, and closing it
-cancels. Only what the outputs need runs; what the cache has does not. Output nodes always run, since what
-they do is outside. An error ends the iteration with `Failed`, never with an exception, unless it says that
-the node can run later. Knows nothing of where events go.
+The caller owns the loop: a command line draws progress, a server does other work in between, and closing the
+iterator cancels the run. Only nodes that the outputs need and the cache lacks run. Output nodes always run,
+because they have side effects. An error ends the iteration with `Failed`, never with an exception, unless it
+states that the node can run later.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from calotype.workflow.object_info import choices_of
 
 
 class NotReadyError(Exception):
-    """What a node needs is in use; it can run when that is free."""
+    """A resource that a node needs is in use; the node can run when it is free."""
 
 
 @dataclass(frozen=True)
 class Started:
-    """The first event; `nodes` is everything that may run or is cached."""
+    """The first event; `nodes` are all nodes that may run or are cached."""
 
     nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Cached:
-    """Nodes that will not run, because they or what needs them is kept."""
+    """Nodes that will not run, because they or the nodes that need them are cached."""
 
     nodes: tuple[str, ...]
 
@@ -50,7 +50,7 @@ class Executing:
 
 @dataclass(frozen=True)
 class Progressed:
-    """A running node said where it is."""
+    """A running node reported progress."""
 
     node: str
     value: int
@@ -60,7 +60,7 @@ class Progressed:
 
 @dataclass(frozen=True)
 class Deferred:
-    """A node could not run yet. Whoever goes on has it tried again, from its beginning."""
+    """A node could not run yet. Continuing the iteration tries it again from its start."""
 
     node: str
     error: NotReadyError = field(repr=False, compare=False)
@@ -68,7 +68,7 @@ class Deferred:
 
 @dataclass(frozen=True)
 class Executed:
-    """A node has run; `ui` is what it has to show, mostly nothing."""
+    """A node has run; `ui` is its output for the user interface, usually empty."""
 
     node: str
     ui: Mapping[str, Sequence[Any]] = field(default_factory=dict)
@@ -76,14 +76,14 @@ class Executed:
 
 @dataclass(frozen=True)
 class Finished:
-    """The last event when all went well; `executed` are the nodes that ran, in order."""
+    """The last event of a successful run; `executed` are the nodes that ran, in order."""
 
     executed: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Failed:
-    """The last event when a node did not."""
+    """The last event of a run in which a node failed."""
 
     node: str
     class_type: str
@@ -92,14 +92,14 @@ class Failed:
     traceback: tuple[str, ...]
     executed: tuple[str, ...]
     error: BaseException = field(repr=False, compare=False)
-    """For hosts that treat some errors differently; its frames are cleared, so it keeps no memory alive."""
+    """For hosts that handle some errors differently; its frames are cleared, so it keeps no memory alive."""
 
 
 Event = Started | Cached | Executing | Progressed | Deferred | Executed | Finished | Failed
 
 
 class Executor(Iterator[Event]):
-    """One run of a checked graph for some of its outputs."""
+    """One run of a validated graph for some of its outputs."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Executor(Iterator[Event]):
         outputs: Sequence[str],
         limits: GraphLimits | None = None,
     ) -> None:
-        """`limits` are the same for all that share a cache."""
+        """All executors that share a cache must have the same `limits`."""
         self._graph, self._registry, self._cache, self._context = graph, registry, cache, context
         self._limits = limits
         self._outputs = tuple(outputs)
@@ -125,7 +125,7 @@ class Executor(Iterator[Event]):
         return next(self._events)
 
     def close(self) -> None:
-        """Cancel: the running node is closed between two of its steps."""
+        """Cancel the run: the running node is closed between two of its steps."""
         self._events.close()
 
     def _run(self) -> Generator[Event, None, None]:
@@ -135,17 +135,17 @@ class Executor(Iterator[Event]):
         running = self._to_run()
         cached = tuple(name for name in order if name not in running)
         self._uses = Counter(link.node for name in running for _, link in self._graph[name].links())
-        # Taken out now: what runs below may push them out of the cache.
+        # Read now: nodes that run below may evict them from the cache.
         for name in cached:
             outputs = self._cache.get(self._keys.get(name, ""))
             if outputs is not None and (self._uses[name] or name in self._outputs):
                 self._values[name] = outputs
         yield Cached(cached)
-        waiting = list(reversed(self._outputs))
-        while waiting:
-            name = waiting[-1]
+        pending = list(reversed(self._outputs))
+        while pending:
+            name = pending[-1]
             if name in self._values:
-                waiting.pop()
+                pending.pop()
                 continue
             try:
                 missing = self._missing(self._graph[name])
@@ -153,7 +153,7 @@ class Executor(Iterator[Event]):
                 yield self._failed(name, error)
                 return
             if missing:
-                waiting += reversed(missing)
+                pending += reversed(missing)
                 continue
             failed = yield from self._run_node(self._graph[name])
             if failed:
@@ -162,34 +162,34 @@ class Executor(Iterator[Event]):
         yield Finished(tuple(self._executed))
 
     def _to_run(self) -> set[str]:
-        """What is not kept, down from the outputs; with lazy inputs some of it may not run after all."""
+        """The nodes that are not cached, starting from the outputs; lazy inputs may spare some of them."""
         running: set[str] = set()
-        waiting = list(self._outputs)
-        while waiting:
-            name = waiting.pop()
+        pending = list(self._outputs)
+        while pending:
+            name = pending.pop()
             if name in running or (not self._is_output(name) and self._keys.get(name, "") in self._cache):
                 continue
             running.add(name)
-            waiting += [link.node for _, link in self._graph[name].links()]
+            pending += [link.node for _, link in self._graph[name].links()]
         return running
 
     def _is_output(self, name: str) -> bool:
         return self._registry[self._graph[name].class_type].is_output
 
     def _missing(self, node: Node) -> list[str]:
-        """Nodes to run first. Lazy inputs are asked about once the others are there."""
+        """Nodes to run first. Lazy inputs are evaluated once the other inputs are available."""
         known = self._registry[node.class_type]
         lazy = {declared.name for declared in known.inputs if declared.lazy}
         links = node.links()
         missing = [link.node for name, link in links if name not in lazy and link.node not in self._values]
         if missing or not known.needs:
             return missing
-        made = {
+        available = {
             name: self._value(value)
             for name, value in node.inputs.items()
             if not isinstance(value, Link) or value.node in self._values
         }
-        needed = set(known.needs(made))
+        needed = set(known.needs(available))
         return [link.node for name, link in links if name in needed and link.node not in self._values]
 
     def _value(self, given: object) -> Any:
@@ -201,18 +201,18 @@ class Executor(Iterator[Event]):
         try:
             result = yield from self._result(known, node)
         except NotReadyError as error:
-            _forget_frames(error)
+            _clear_frames(error)
             yield Deferred(node.id, error)
             return None
-        # A package that exits must not end a server; Ctrl-C and closing are something else.
+        # A package that calls sys.exit must not end a server; Ctrl-C and closing still propagate.
         except (Exception, SystemExit) as error:
             return self._failed(node.id, error)
-        self._keep(node, result.outputs)
+        self._store(node, result.outputs)
         yield Executed(node.id, result.ui)
         return None
 
     def _given(self, known: NodeDef, node: Node, name: str) -> Any:
-        """None for a lazy input that was not needed; a linked number is checked like a written one."""
+        """An input's value: None for a lazy input that was not needed; linked widget values are validated."""
         given = node.inputs[name]
         if not isinstance(given, Link):
             return given
@@ -236,7 +236,7 @@ class Executor(Iterator[Event]):
             returned = yield from self._steps(node, returned)
         result = returned if isinstance(returned, Result) else Result(returned)
         if not isinstance(result.outputs, tuple) or len(result.outputs) != len(known.outputs):
-            _complain(known, result.outputs)
+            _raise_output_mismatch(known, result.outputs)
         if self._limits is not None:
             self._limits.check_made(known, given, result.outputs)
         return result
@@ -252,11 +252,11 @@ class Executor(Iterator[Event]):
                     return ended.value
                 yield Progressed(node.id, step.value, step.maximum, step.preview)
         finally:
-            # One that raises while it is closed, or goes on, is as cancelled as any other.
+            # A node that raises while it is closed, or does not stop, still counts as cancelled.
             with suppress(Exception):
                 work.close()
 
-    def _keep(self, node: Node, outputs: tuple[Any, ...]) -> None:
+    def _store(self, node: Node, outputs: tuple[Any, ...]) -> None:
         self._executed.append(node.id)
         self._values[node.id] = outputs
         key = self._keys.get(node.id)
@@ -264,26 +264,26 @@ class Executor(Iterator[Event]):
             self._cache.put(key, outputs)
         for _, link in node.links():
             self._uses[link.node] -= 1
-            # The last to need it: beyond the cache's bound nothing is held on to.
+            # The last consumer has run: keep no value beyond the cache's limit.
             if not self._uses[link.node] and link.node not in self._outputs:
                 self._values.pop(link.node, None)
 
     def _failed(self, name: str, error: BaseException) -> Failed:
         lines = tuple(traceback.format_exception(error))
-        _forget_frames(error)
+        _clear_frames(error)
         kind = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
         message = str(error) or type(error).__name__
         known = self._graph[name].class_type
         return Failed(name, known, message, kind, lines, tuple(self._executed), error)
 
 
-def _forget_frames(error: BaseException | None) -> None:
+def _clear_frames(error: BaseException | None) -> None:
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
 
 
-def _complain(known: NodeDef, outputs: object) -> NoReturn:
-    declared = ", ".join(output.type for output in known.outputs) or "none"
+def _raise_output_mismatch(node: NodeDef, outputs: object) -> NoReturn:
+    declared = ", ".join(output.type for output in node.outputs) or "none"
     got = f"{len(outputs)} of them" if isinstance(outputs, tuple) else f"a {type(outputs).__name__}"
-    raise TypeError(f"{known.name} returned {got}, it declares a tuple of {len(known.outputs)}: {declared}")
+    raise TypeError(f"{node.name} returned {got}, it declares a tuple of {len(node.outputs)}: {declared}")

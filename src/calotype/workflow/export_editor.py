@@ -1,6 +1,6 @@
-"""A graph in API format laid out as editors save it: columns by dependency, sockets, widgets in order.
+"""Converts a graph from API format to an editor's file: columns by dependency, sockets, widgets in order.
 
-The other way is `editor`. Knows nodes only by their declarations.
+`import_editor` is the inverse.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _TITLE, _ROW, _TEXT, _PICTURE = 40, 26, 120, 240
 def to_workflow(
     prompt: Mapping[str, Any], registry: Mapping[str, NodeDef], like: Mapping[str, Any] | None = None
 ) -> JSON:
-    """An editor's file with every node in its place; where `like` is one, in the place it has there.
+    """Lay out a graph as an editor's file; nodes that exist in the editor's file `like` keep its positions.
 
-    What is no node is left out.
+    Entries that are not nodes are omitted.
     """
     graph, _ = parse(prompt)
-    drawing = _Drawing(graph, registry)
-    nodes = [drawing.node(name, (prompt[name].get("_meta") or {}).get("title")) for name in graph]
-    for number, (node, place) in enumerate(_places(graph, nodes)):
+    layout = _Layout(graph, registry)
+    nodes = [layout.node(name, (prompt[name].get("_meta") or {}).get("title")) for name in graph]
+    for number, (node, place) in enumerate(_positions(graph, nodes)):
         node |= {"pos": place, "order": number}
     before = {str(node.get("id")): node for node in (like or {}).get("nodes", ()) if isinstance(node, dict)}
     for node in nodes:
@@ -37,9 +37,9 @@ def to_workflow(
         node |= {key: old[key] for key in _LOOKS if key in old}
     return {
         "last_node_id": max((int(name) for name in graph if _is_number(name)), default=0),
-        "last_link_id": len(drawing.links),
+        "last_link_id": len(layout.links),
         "nodes": nodes,
-        "links": drawing.links,
+        "links": layout.links,
         "groups": (like or {}).get("groups", []),
         "config": {},
         "extra": {},
@@ -56,18 +56,19 @@ def _id(name: str) -> int | str:
 
 
 @dataclass
-class _Drawing:
-    """Numbers links as they are met; every output learns of the links that leave it."""
+class _Layout:
+    """Builds nodes and numbers links in the order of their inputs; each output lists its links."""
 
     graph: Graph
     registry: Mapping[str, NodeDef]
     links: list[list[Any]] = field(default_factory=list)
-    _leaving: dict[Link, list[int]] = field(default_factory=dict)
+    _links_by_output: dict[Link, list[int]] = field(default_factory=dict)
 
     def node(self, name: str, title: str | None) -> JSON:
         node = self.graph[name]
         known = self.registry.get(node.class_type)
-        sockets = [self._socket(node, slot, one) for slot, one in enumerate(self._linkable(node, known))]
+        linkable = self._linkable(node, known)
+        sockets = [self._socket(node, slot, declared) for slot, declared in enumerate(linkable)]
         values = _values(node, known)
         return {
             "id": _id(name),
@@ -85,7 +86,7 @@ class _Drawing:
         }
 
     def _linkable(self, node: Node, known: NodeDef | None) -> list[Input]:
-        """Inputs with a socket: all that are no widgets, and widgets that a link was drawn to."""
+        """Inputs with a socket: all that are not widgets, and linked widgets."""
         linked = {name for name, _ in node.links()}
         if known is None:
             return [Input(name, ANY) for name in node.inputs if name in linked]
@@ -96,25 +97,25 @@ class _Drawing:
         if isinstance(given, Link) and given.node in self.graph:
             number = len(self.links) + 1
             self.links.append([number, _id(given.node), given.output, _id(node.id), slot, declared.type])
-            self._leaving.setdefault(given, []).append(number)
+            self._links_by_output.setdefault(given, []).append(number)
         socket: JSON = {"name": declared.name, "type": declared.type, "link": number}
         return socket | ({"widget": {"name": declared.name}} if declared.is_widget else {})
 
     def _outputs(self, name: str, known: NodeDef | None) -> list[JSON]:
-        # The same list that links are added to, as nodes further down are met.
+        # The same list objects to which later nodes append their links.
         links = [
-            self._leaving.setdefault(Link(name, slot), [])
+            self._links_by_output.setdefault(Link(name, slot), [])
             for slot in range(len(known.outputs) if known else 0)
         ]
         declared = known.outputs if known else ()
         return [
-            {"name": one.name or one.type, "type": one.type, "links": leaving, "slot_index": slot}
-            for slot, (one, leaving) in enumerate(zip(declared, links, strict=True))
+            {"name": out.name or out.type, "type": out.type, "links": numbers, "slot_index": slot}
+            for slot, (out, numbers) in enumerate(zip(declared, links, strict=True))
         ]
 
 
 def _values(node: Node, known: NodeDef | None) -> Any:
-    """In the editor's order; by name where the order is not known."""
+    """Widget values in the editor's order, or by name if the order is unknown."""
     written = {name: value for name, value in node.inputs.items() if not isinstance(value, Link)}
     if known is None:
         return written
@@ -136,8 +137,8 @@ def _height(known: NodeDef | None, sockets: list[JSON], values: Any) -> int:
     return _TITLE + _ROW * rows + _TEXT * texts + _PICTURE * pictures
 
 
-def _places(graph: Graph, nodes: list[JSON]) -> list[tuple[JSON, list[int]]]:
-    """A column further right than all it needs; within a column near what it comes from."""
+def _positions(graph: Graph, nodes: list[JSON]) -> list[tuple[JSON, list[int]]]:
+    """Node positions: each node one column right of its dependencies, vertically near them."""
     order = walk(graph, graph).order
     by_name = dict(zip(graph, nodes, strict=True))
     column: dict[str, int] = {}
@@ -148,12 +149,12 @@ def _places(graph: Graph, nodes: list[JSON]) -> list[tuple[JSON, list[int]]]:
         column[name] = max((column[one] + 1 for one in before), default=0)
     placed: list[tuple[JSON, list[int]]] = []
 
-    def wanted(name: str) -> tuple[int, float]:
+    def sort_key(name: str) -> tuple[int, float]:
         before = [middle[link.node] for _, link in graph[name].links() if link.node in middle]
         return column[name], sum(before) / len(before) if before else 0.0
 
     for level in sorted(set(column.values())):
-        for name in sorted((one for one in order if column[one] == level), key=wanted):
+        for name in sorted((one for one in order if column[one] == level), key=sort_key):
             top, height = below.get(level, 0), by_name[name]["size"][1]
             middle[name] = top + height / 2
             below[level] = top + height + GAP // 2

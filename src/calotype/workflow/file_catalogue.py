@@ -1,4 +1,4 @@
-"""Names to choose from, out of a model folder and a folder of pictures. Opens none of the files."""
+"""Lists the models of a model folder and the images of an input folder, without opening files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FOLDER_MARK = "model_index.json"
 
 
 class FolderCatalogue:
-    """A `Catalogue` of what lies in folders, and of what the host knows besides."""
+    """A `Catalogue` of files in folders and of the host's known models and presets."""
 
     def __init__(
         self,
@@ -26,13 +26,13 @@ class FolderCatalogue:
         known: Sequence[str] = (),
         presets: Sequence[str] = (),
     ) -> None:
-        """`known` are models with a name of their own: the embedded one, deployed ones."""
+        """`known` are models with names, such as the embedded one and deployed ones."""
         self._models = models or models_dir()
         self._inputs = inputs
         self._known, self._presets = tuple(known), tuple(presets)
 
     def files(self, folder: str) -> list[str]:
-        """Weight files, and for checkpoints folders of models and known names too."""
+        """Weight files, and for checkpoints also model folders and known names."""
         found = list_files(self._models / folder)
         if folder != "checkpoints":
             return [name for name in found if name.endswith(WEIGHTS)]
@@ -42,7 +42,7 @@ class FolderCatalogue:
         return [*self._known, *sorted(folders + single)]
 
     def find(self, folder: str, name: str) -> str | Path:
-        """A path in the folder, or the name itself where it is a known model's."""
+        """A path in the folder, or the name itself if it is a known model's."""
         if folder == "checkpoints" and name in self._known:
             return name
         known = self.files(folder)
@@ -51,7 +51,7 @@ class FolderCatalogue:
         return resolve_inside(self._models / folder, name, field=folder)
 
     def pictures(self) -> list[str]:
-        """Pictures in the input folder and the folders in it; no deeper, as it may be someone's home."""
+        """Images in the input folder and its direct subfolders; not deeper, as it may be a home folder."""
         if self._inputs is None or not self._inputs.is_dir():
             return []
         found = [*self._inputs.glob("*"), *self._inputs.glob("*/*")]

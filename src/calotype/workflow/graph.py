@@ -1,7 +1,4 @@
-"""A graph in API format as values: nodes, links, and the order they depend on each other in.
-
-Knows nothing of which nodes exist or what they do.
-"""
+"""Parses a graph in API format into nodes and links, and orders nodes by dependency."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ SHOWN_IN_A_CYCLE = 12
 
 @dataclass(frozen=True)
 class Link:
-    """An output of another node."""
+    """A reference to an output of another node."""
 
     node: str
     output: int
@@ -22,7 +19,7 @@ class Link:
 
 @dataclass(frozen=True)
 class BadLink:
-    """Something written as a link that is none; kept, so that all of them can be reported."""
+    """A malformed link; kept so that validation can report all of them."""
 
     value: object
 
@@ -44,11 +41,11 @@ Graph = Mapping[str, Node]
 
 
 def parse(prompt: Mapping[str, Any]) -> tuple[dict[str, Node], dict[str, str]]:
-    """The nodes of an API-format object, and why the others are none."""
+    """The nodes of an API-format object, and the reason for each malformed one."""
     nodes: dict[str, Node] = {}
     malformed: dict[str, str] = {}
     for key, value in prompt.items():
-        reason = _why_no_node(value)
+        reason = _malformed_reason(value)
         if reason:
             malformed[key] = reason
         else:
@@ -57,18 +54,18 @@ def parse(prompt: Mapping[str, Any]) -> tuple[dict[str, Node], dict[str, str]]:
     return nodes, malformed
 
 
-def _why_no_node(value: object) -> str | None:
+def _malformed_reason(value: object) -> str | None:
     if not isinstance(value, dict):
         return "is not an object with class_type and inputs"
     if not isinstance(value.get("class_type"), str):
-        return "has no class_type, the name of its kind of node"
+        return "has no class_type, the name of its node type"
     if not isinstance(value.get("inputs", {}), dict):
-        return "has inputs that are no object of names and values"
+        return "has inputs that are not an object of names and values"
     return None
 
 
 def _input(given: object) -> object:
-    # No widget holds a list: it is always meant as a link.
+    # No widget holds a list: a list is always a link.
     if not isinstance(given, list):
         return given
     match given:
@@ -85,45 +82,45 @@ class Cycle:
     node: str
     input: str
     path: tuple[str, ...]
-    """From the node around to itself; the middle of a long one is left out."""
+    """From the node back to itself; the middle of a long cycle is omitted."""
 
 
 @dataclass(frozen=True)
 class Walk:
-    """What some nodes depend on: every one after those it needs."""
+    """The dependencies of some nodes: each node after those it needs."""
 
     order: tuple[str, ...]
     cycles: tuple[Cycle, ...]
 
 
 def walk(graph: Graph, ends: Iterable[str]) -> Walk:
-    """Everything `ends` depend on, themselves included. Without recursion: a chain may be long."""
+    """Everything that `ends` depend on, including themselves. Not recursive, because a chain may be long."""
     order: list[str] = []
     cycles: list[Cycle] = []
-    place: dict[str, int] = {}
-    """Where on the path a node is; -1 once everything below it has been seen."""
+    position: dict[str, int] = {}
+    """A node's index on the path; -1 once all its dependencies have been visited."""
     for end in ends:
-        path = [end] if end not in place else []
-        waiting = [_links(graph, end)] if path else []
+        path = [end] if end not in position else []
+        iterators = [_links(graph, end)] if path else []
         if path:
-            place[end] = 0
+            position[end] = 0
         while path:
-            step = next(waiting[-1], None)
+            step = next(iterators[-1], None)
             if step is None:
                 done = path.pop()
-                waiting.pop()
-                place[done] = -1
+                iterators.pop()
+                position[done] = -1
                 order.append(done)
                 continue
             name, link = step
             if link.node not in graph:
                 continue
-            if link.node not in place:
-                place[link.node] = len(path)
+            if link.node not in position:
+                position[link.node] = len(path)
                 path.append(link.node)
-                waiting.append(_links(graph, link.node))
-            elif place[link.node] >= 0:
-                cycles.append(Cycle(path[-1], name, _shortened(path[place[link.node] :])))
+                iterators.append(_links(graph, link.node))
+            elif position[link.node] >= 0:
+                cycles.append(Cycle(path[-1], name, _shortened(path[position[link.node] :])))
     return Walk(tuple(order), tuple(cycles))
 
 

@@ -1,7 +1,7 @@
-"""Graphs as editors save them, turned into API format. The other way is `layout`.
+"""Converts graphs from editors' files to API format; `export_editor` is the inverse.
 
-What exists only for the eye or the hand is resolved here: reroutes, primitives, notes, muted and bypassed
-nodes, subgraphs. Knows nodes only by their declarations, from which the order of widgets follows.
+It resolves everything that only editors have: reroutes, primitives, notes, muted and bypassed nodes,
+subgraphs. The order of widgets follows from the declarations of the nodes.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ JSON = dict[str, Any]
 REROUTE, PRIMITIVE = "Reroute", "PrimitiveNode"
 NOTES = ("Note", "MarkdownNote")
 CONTROLS = ("fixed", "increment", "decrement", "randomize", "increment-wrap")
-"""What an editor does to a number after each run; saved after the number, and no input."""
+"""What an editor does to a number after each run; saved after the number, but not an input."""
 SEEDS = ("seed", "noise_seed")
-"""Editors draw new numbers for inputs of these names whatever the node declares."""
-DEEPEST = 16
+"""Editors randomize inputs of these names, whatever the node declares."""
+MAX_DEPTH = 16
 MAX_SUBGRAPHS = 1000
 _INSIDE_IN, _INSIDE_OUT = "-10", "-20"
-"""The nodes that stand for a subgraph's own inputs and outputs inside it."""
+"""Ids of the inner nodes that represent a subgraph's inputs and outputs."""
 _OWN = "-1"
-"""In place of a node inside: the subgraph's own input."""
+"""Stands for the subgraph's own input instead of an inner node."""
 
 
 def to_prompt(workflow: object, registry: Mapping[str, NodeDef]) -> JSON:
-    """The API format of an editor's file. Unknown nodes keep their name, for validation to report."""
+    """Convert an editor's file to API format. Unknown nodes keep their name; validation reports them."""
     file = EditorFile.read(workflow)
-    subgraphs = {one.id: one for one in file.definitions.subgraphs} if file.definitions else {}
+    subgraphs = {graph.id: graph for graph in file.definitions.subgraphs} if file.definitions else {}
     old_groups = [node for node in file.nodes if node.type.startswith(("workflow>", "workflow/"))]
     if old_groups:
-        rule = "is a group node of an old editor; convert it to a subgraph or to its nodes there"
+        rule = "is a group node of an old editor; convert it there to a subgraph or to its nodes"
         raise RequestError([Problem(f"node {node.id}", f"{node.type!r} {rule}") for node in old_groups])
     top = _Scope(file, subgraphs)
-    return {name: _converted(scope, node, registry) for name, scope, node in _runnable(top)}
+    return {name: _convert_node(scope, node, registry) for name, scope, node in _runnable(top)}
 
 
 def unnamed_values(workflow: object, registry: Mapping[str, NodeDef]) -> list[Problem]:
-    """Nodes with values that `to_prompt` cannot carry over: files list values without the names of inputs.
+    """The unknown nodes whose values `to_prompt` cannot convert.
 
-    Only the declaration of a node has the names, so this concerns unknown nodes.
+    Files list values without the names of inputs, which only the declaration of a node has.
     """
     file = EditorFile.read(workflow)
     subgraphs = {one.id: one for one in file.definitions.subgraphs} if file.definitions else {}
@@ -64,21 +64,21 @@ def unnamed_values(workflow: object, registry: Mapping[str, NodeDef]) -> list[Pr
         named = [socket.name for socket in node.inputs if socket.widget]
         lost = [value for value in _left_over(named, node.listed_values) if value is not None]
         if lost:
-            rule = f"{node.type!r} is not known here, so the names of its {len(lost)} values are not either"
+            rule = f"{node.type!r} is unknown here, and so are the names of its {len(lost)} values"
             fix = "install the package that declares it, or export API format in the editor"
             problems.append(Problem(f"node {name}", f"{rule}; {fix}", lost))
     return problems
 
 
 def _left_over(names: Sequence[str], values: Sequence[Any]) -> Sequence[Any]:
-    """Values that no name stands for; what an editor does to seeds is no value of a node."""
-    *_, place = (0, *(place for place, _, _ in _placed(names, values, set(SEEDS))))
-    return values[place:]
+    """Values without a name, except what an editor does to seeds."""
+    *_, index = (0, *(index for index, _, _ in _placed(names, values, set(SEEDS))))
+    return values[index:]
 
 
 @dataclass(frozen=True)
 class _End:
-    """Where a link comes from: an output of a node, or a value where the source is only the editor's."""
+    """The source of a link: an output of a node, or a value if the source exists only in the editor."""
 
     node: str = ""
     output: int = 0
@@ -86,7 +86,7 @@ class _End:
 
 
 class _Scope:
-    """One level of nodes and, for a subgraph, the node it stands for and the level that is on."""
+    """One level of nodes and, for a subgraph, the node that represents it and that node's level."""
 
     def __init__(
         self,
@@ -103,20 +103,22 @@ class _Scope:
         self._below: dict[str, _Scope] = {}
 
     def inside(self, node: EditorNode) -> _Scope | None:
-        """The level below a node that is a subgraph."""
+        """The level of a subgraph node, or None for other nodes."""
         subgraph = self.subgraphs.get(node.type)
         if subgraph is None:
             return None
         if node.id not in self._below:
-            if self.prefix.count(":") >= DEEPEST or next(self.numbers) >= MAX_SUBGRAPHS:
-                rule = f"subgraphs lie more than {DEEPEST} deep or hold themselves, or are more than "
+            if self.prefix.count(":") >= MAX_DEPTH or next(self.numbers) >= MAX_SUBGRAPHS:
+                rule = (
+                    f"subgraphs are nested more than {MAX_DEPTH} deep, contain themselves or are more than "
+                )
                 rule += f"{MAX_SUBGRAPHS}; unpack some in the editor"
                 raise RequestError([Problem(f"node {self.prefix}{node.id}", rule)])
             self._below[node.id] = _Scope(subgraph, self.subgraphs, (self, node))
         return self._below[node.id]
 
     def leaving(self, output: int) -> int | None:
-        """The link inside a subgraph that ends at its output of that number."""
+        """The inner link that ends at this output of the subgraph."""
         ends = (
             link.id
             for link in self.links.values()
@@ -137,7 +139,7 @@ def _runnable(scope: _Scope) -> Iterator[tuple[str, _Scope, EditorNode]]:
 
 
 def _source(scope: _Scope, number: int | None) -> _End | None:
-    """Where a link really comes from, through all that is only the editor's; None if from nowhere."""
+    """The source of a link, resolved through everything that only editors have; None without a source."""
     seen: set[tuple[str, int]] = set()
     while number in scope.links and (scope.prefix, number) not in seen:
         seen.add((scope.prefix, number))
@@ -164,22 +166,23 @@ def _source(scope: _Scope, number: int | None) -> _End | None:
 
 
 def _entering(instance: EditorNode, slot: int) -> tuple[Any, int | None]:
-    """What comes into a subgraph by its input of that number: a value written on its node, or a link."""
+    """The value or link that enters a subgraph at this input."""
     if slot >= len(instance.inputs):
         return None, None
     socket, values = instance.inputs[slot], instance.listed_values
     if socket.link is not None or not socket.widget:
         return None, socket.link
-    # A widget of a node inside has a place too, without a value: that is inside.
+    # A widget of an inner node has a position too, but its value is stored on the inner node.
     shown = instance.properties.shown
     if shown is None:
-        shown = tuple([_OWN, each.name] for each in instance.inputs if each.widget)
-    place = next((number for number, one in enumerate(shown) if one[:2] == [_OWN, socket.name]), len(values))
-    return (values[place] if place < len(values) else None), None
+        shown = tuple([_OWN, item.name] for item in instance.inputs if item.widget)
+    own = [_OWN, socket.name]
+    index = next((number for number, pair in enumerate(shown) if pair[:2] == own), len(values))
+    return (values[index] if index < len(values) else None), None
 
 
 def _passed_through(node: EditorNode, output: int) -> int | None:
-    """The link that a reroute or bypassed node hands on: of the output's type, at its place if possible."""
+    """The link that a reroute or bypassed node forwards: of the output's type, at its index if possible."""
     if node.type == REROUTE:
         return node.inputs[0].link if node.inputs else None
     kind = node.outputs[output].type if output < len(node.outputs) else ANY
@@ -187,7 +190,7 @@ def _passed_through(node: EditorNode, output: int) -> int | None:
     return next((socket.link for socket in nearest if kind in (socket.type, ANY)), None)
 
 
-def _converted(scope: _Scope, node: EditorNode, registry: Mapping[str, NodeDef]) -> JSON:
+def _convert_node(scope: _Scope, node: EditorNode, registry: Mapping[str, NodeDef]) -> JSON:
     known = registry.get(node.type)
     inputs = _widget_values(node, known)
     for socket in node.inputs:
@@ -206,34 +209,36 @@ def _widget_values(node: EditorNode, known: NodeDef | None) -> JSON:
     names = [one.name for one in declared]
     if isinstance(values, dict):
         return {name: values[name] for name in names or values if values.get(name) is not None}
-    # Newer files list every widget, in the order the node had then; older ones only those with a link.
+    # Newer files list every widget in the node's order at that time; older ones only linked widgets.
     saved = [socket.widget.name for socket in node.inputs if socket.widget]
     if set(saved) >= set(names):
         names = saved
-    drawn = {one.name for one in declared if one.control_after_generate} | set(SEEDS)
-    return dict(_paired(names, values, drawn))
+    randomized = {item.name for item in declared if item.control_after_generate} | set(SEEDS)
+    return dict(_paired(names, values, randomized))
 
 
-def _paired(names: Sequence[str], values: Sequence[Any], drawn: set[str]) -> Iterator[tuple[str, Any]]:
-    return ((name, value) for _, name, value in _placed(names, values, drawn) if value is not None)
+def _paired(names: Sequence[str], values: Sequence[Any], randomized: set[str]) -> Iterator[tuple[str, Any]]:
+    return ((name, value) for _, name, value in _placed(names, values, randomized) if value is not None)
 
 
-def _placed(names: Sequence[str], values: Sequence[Any], drawn: set[str]) -> Iterator[tuple[int, str, Any]]:
-    """Each name with its value, and the place in the list where the next one's value is."""
-    place = 0
+def _placed(
+    names: Sequence[str], values: Sequence[Any], randomized: set[str]
+) -> Iterator[tuple[int, str, Any]]:
+    """Each name with its value, and the list index of the next name's value."""
+    index = 0
     for after, name in enumerate(names, 1):
-        if place >= len(values):
+        if index >= len(values):
             return
-        value = values[place]
-        place += 1
-        follows = values[place] if place < len(values) else None
-        # Very old files have a truth value in its place, so that there is one value too many.
-        spare = isinstance(follows, bool) and len(values) - place > len(names) - after
-        if name in drawn and (spare or follows in CONTROLS):
-            place += 1
-        yield place, name, value
+        value = values[index]
+        index += 1
+        follows = values[index] if index < len(values) else None
+        # Very old files have a boolean instead of the control, so there is one value too many.
+        spare = isinstance(follows, bool) and len(values) - index > len(names) - after
+        if name in randomized and (spare or follows in CONTROLS):
+            index += 1
+        yield index, name, value
 
 
 def widgets_of(node: NodeDef) -> list[Input]:
-    """The inputs an editor shows as widgets, in its order: required ones first."""
+    """The inputs that an editor shows as widgets, in its order: required ones first."""
     return sorted((one for one in node.inputs if one.is_widget), key=lambda one: one.optional)

@@ -1,4 +1,4 @@
-"""Whether an input takes a value, and what becomes of it. Knows one input at a time, nothing of graphs."""
+"""Validates and converts the value of a node's input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WORDS = {"true": True, "false": False}
 
 
 class RefusedValueError(ValueError):
-    """A value that an input does not take, with the contract's word for why."""
+    """An input rejects a value; `kind` is the reason as the API names it."""
 
     def __init__(self, kind: str, rule: str) -> None:
         self.kind = kind
@@ -24,7 +24,7 @@ class RefusedValueError(ValueError):
 
 
 def accepted(declared: Input, value: object, choices: Sequence[str] = ()) -> Any:
-    """`value` as the node gets it: a number written as text is a number, as in ComfyUI."""
+    """The value that the node receives: a number in text form becomes a number, as in ComfyUI."""
     convert: Callable[..., Any] | None = _CONVERSIONS.get(declared.type)
     if declared.type == COMBO:
         return _chosen(declared, value, choices)
@@ -40,13 +40,13 @@ def accepted(declared: Input, value: object, choices: Sequence[str] = ()) -> Any
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The nearest of the known names in words; some of them when none is near."""
+    """A hint with the closest known names, or with some of them if none is close."""
     names = list(known)
-    # What a name is mistaken for is often its folder or suffix, so the file's own name is compared as well.
-    stems = {_stem(each): each for each in reversed(names)}
+    # Mistakes are often in the folder, so only the file names are compared.
+    stems = {_stem(known_name): known_name for known_name in reversed(names)}
     near = [stems[stem] for stem in difflib.get_close_matches(_stem(name), stems, n=3, cutoff=0.5)]
     if near:
-        return f"did you mean {' or '.join(repr(each) for each in near)}?"
+        return f"did you mean {' or '.join(repr(known_name) for known_name in near)}?"
     if not names:
         return "there are none"
     rest = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
@@ -61,7 +61,7 @@ def _chosen(declared: Input, value: object, choices: Sequence[str]) -> str:
     if isinstance(value, str):
         if value in choices:
             return value
-        # Files written on Windows name folders with backslashes.
+        # Workflows written on Windows have backslashes in paths.
         if value.replace("\\", "/") in choices:
             return value.replace("\\", "/")
         if declared.upload and (value.endswith(_ELSEWHERE) or value.removesuffix(" [input]") in choices):
@@ -71,10 +71,10 @@ def _chosen(declared: Input, value: object, choices: Sequence[str]) -> str:
 
 def _check_limits(declared: Input, value: float) -> None:
     if declared.minimum is not None and value < declared.minimum:
-        rule = f"{value} is below the smallest it takes, {declared.minimum}"
+        rule = f"{value} is below the minimum {declared.minimum}"
         raise RefusedValueError("value_smaller_than_min", rule)
     if declared.maximum is not None and value > declared.maximum:
-        rule = f"{value} is above the largest it takes, {declared.maximum}"
+        rule = f"{value} is above the maximum {declared.maximum}"
         raise RefusedValueError("value_bigger_than_max", rule)
 
 
@@ -115,6 +115,6 @@ _IN_WORDS = {INT: "a whole number", FLOAT: "a finite number", STRING: "text", BO
 
 
 def short(value: object) -> str:
-    """A value as a message shows it."""
+    """A value as messages show it, shortened to 80 characters."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

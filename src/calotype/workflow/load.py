@@ -1,7 +1,4 @@
-"""A workflow out of whatever holds one: API or editor JSON, or a picture that carries it. By content.
-
-Knows nothing of where the bytes come from.
-"""
+"""Reads a workflow from API JSON, editor JSON or an image with embedded metadata, detected by content."""
 
 from __future__ import annotations
 
@@ -27,18 +24,18 @@ _EXIF_FOLDER = 0x8769
 
 @dataclass(frozen=True)
 class Opened:
-    """A graph in API format, and the editor's file it came with, if any."""
+    """A graph in API format, and its editor file if there is one."""
 
     prompt: JSON
     workflow: JSON | None = None
     unnamed: tuple[Problem, ...] = ()
-    """Values of the editor's file that are missing in the graph: the names of their inputs are unknown."""
+    """Values of the editor's file that the graph lacks, because the names of their inputs are unknown."""
 
 
 def open_workflow(data: bytes, name: str, registry: Mapping[str, NodeDef]) -> Opened:
-    """The workflow in some bytes; `name` is for messages."""
+    """Read the workflow in `data`; `name` is for messages."""
     if data.startswith(_STARTS):
-        return _from_parts(_in_picture(data, name), name, registry)
+        return _from_parts(_read_image_parts(data, name), name, registry)
     return _from_json(_parsed(data, name), name, registry)
 
 
@@ -48,7 +45,7 @@ def _from_json(value: object, name: str, registry: Mapping[str, NodeDef]) -> Ope
     if isinstance(value.get("nodes"), list):
         return Opened(to_prompt(value, registry), value, tuple(unnamed_values(value, registry)))
     inner = value.get("prompt")
-    # What is sent to `/prompt`, saved as it was.
+    # A saved request body of `/prompt`.
     if isinstance(inner, dict) and "class_type" not in inner:
         extra = ((value.get("extra_data") or {}).get("extra_pnginfo") or {}).get("workflow")
         return Opened(inner, extra if isinstance(extra, dict) else None)
@@ -59,7 +56,7 @@ def _from_json(value: object, name: str, registry: Mapping[str, NodeDef]) -> Ope
 
 
 def _from_parts(parts: Mapping[str, JSON], name: str, registry: Mapping[str, NodeDef]) -> Opened:
-    """`prompt` is what ran, so it goes first; editors change `workflow` after a run."""
+    """`prompt` is the graph that ran, so it takes precedence; editors change `workflow` after a run."""
     if "prompt" in parts:
         return Opened(parts["prompt"], parts.get("workflow"))
     return _from_json(parts["workflow"], name, registry)
@@ -68,49 +65,49 @@ def _from_parts(parts: Mapping[str, JSON], name: str, registry: Mapping[str, Nod
 def _parsed(data: bytes | str, name: str) -> object:
     try:
         return json.loads(data)
-    # Deep nesting ends in the one, bad bytes and bad JSON in the other.
+    # Deep nesting raises RecursionError, invalid bytes and JSON raise ValueError.
     except (RecursionError, ValueError) as error:
-        rule = f"{name} is neither a picture nor JSON that can be read: {error}"
+        rule = f"{name} is neither an image nor JSON that can be read: {error}"
         raise RequestError([Problem("workflow", rule)]) from None
 
 
 def texts_in_picture(data: bytes, name: str) -> dict[str, str]:
-    """What a picture carries under `prompt` and `workflow`, as it was written there."""
-    return _noted(data, name)[0]
+    """The texts that an image holds under `prompt` and `workflow`, unparsed."""
+    return _read_metadata(data, name)[0]
 
 
-def _in_picture(data: bytes, name: str) -> dict[str, JSON]:
-    notes, ours = _noted(data, name)
-    parts = {key: _parsed(text, f"{key} in {name}") for key, text in notes.items()}
-    found = {key: value for key, value in parts.items() if isinstance(value, dict) and value}
-    if not found:
-        hint = f"; make it again with `calotype generate --from {name}`" if ours else ""
-        raise NotFoundError(f"{name} holds no workflow{hint or ': programs that edit pictures drop it'}")
-    return found
+def _read_image_parts(data: bytes, name: str) -> dict[str, JSON]:
+    texts, has_record = _read_metadata(data, name)
+    parts = {key: _parsed(text, f"{key} in {name}") for key, text in texts.items()}
+    objects = {key: value for key, value in parts.items() if isinstance(value, dict) and value}
+    if not objects:
+        hint = f"; recreate it with `calotype generate --from {name}`" if has_record else ""
+        raise NotFoundError(f"{name} holds no workflow{hint or ': programs that edit images remove it'}")
+    return objects
 
 
-def _noted(data: bytes, name: str) -> tuple[dict[str, str], bool]:
-    """The notes beside the pixels, and whether `calotype generate` wrote some of its own."""
+def _read_metadata(data: bytes, name: str) -> tuple[dict[str, str], bool]:
+    """The texts in an image's metadata, and whether it also has a record of `calotype generate`."""
     try:
         with warnings.catch_warnings():
-            # Only the notes beside the pixels are read.
+            # Only the metadata is read, so a large image is no risk.
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             with Image.open(io.BytesIO(data), formats=IMAGE_FORMATS) as image:
-                return dict(_notes(image)), "calotype" in image.info
-    # Damaged files make Pillow's readers raise nearly anything.
+                return dict(_metadata_texts(image)), "calotype" in image.info
+    # Pillow raises many types of errors for damaged files.
     except Exception as error:
-        # For an unknown format Pillow only repeats what it was given.
+        # For an unknown format Pillow's message only names the buffer object.
         unknown = isinstance(error, UnidentifiedImageError)
-        reason = "its contents are of another kind" if unknown else str(error)
+        reason = "its content has another format" if unknown else str(error)
         rule = f"{name} is not a PNG, WebP or JPEG that can be read: {reason}"
         raise RequestError([Problem("workflow", rule)]) from error
 
 
-def _notes(image: Image.Image) -> Iterator[tuple[str, str]]:
+def _metadata_texts(image: Image.Image) -> Iterator[tuple[str, str]]:
     for key in _KEYS:
         if isinstance(image.info.get(key), str):
             yield key, image.info[key]
-    # Formats without named text have it in EXIF fields that start with the name, whichever the field.
+    # Formats without named text store it in any EXIF field, prefixed with the name.
     exif = image.getexif() if image.format != "PNG" else {}
     values = [*exif.values(), *exif.get_ifd(_EXIF_FOLDER).values()] if isinstance(exif, Image.Exif) else []
     for value in values:

@@ -1,12 +1,12 @@
-"""What a node declares and what a host offers to it: all that a package of nodes needs to know.
+"""The node API: what a node declares and what a host offers to it.
 
-A node is a value (`NodeDef`) with a plain function to run. The host owns the loop: a node with long work
-is a generator that yields a `Step` between two bits of it. Closing it cancels, and a server does other
-work in between, just as with samplers. Knows nothing of graphs, files or torch.
+A node is a value (`NodeDef`) with a function to run. The host owns the loop: a node with long work is a
+generator that yields a `Step` between two units of work. Closing it cancels it, and a server does other work
+in between, just as with samplers.
 
-Values on links have no type here. By convention they are laid out as in ComfyUI, so that arithmetic written
-for it carries over: IMAGE is a float tensor (batch, height, width, 3) from 0 to 1, MASK (batch, height,
-width), LATENT a dict with "samples" (batch, channels, height / 8, width / 8).
+Values on links are untyped. By convention they have ComfyUI's layout, so that code written for it works here:
+IMAGE is a float tensor (batch, height, width, 3) from 0 to 1, MASK (batch, height, width), LATENT a dict with
+"samples" (batch, channels, height / 8, width / 8).
 """
 
 from __future__ import annotations
@@ -34,36 +34,36 @@ FLOAT = "FLOAT"
 BOOLEAN = "BOOLEAN"
 COMBO = "COMBO"
 ANY = "*"
-"""Links to everything: for nodes that only pass a value on."""
+"""Links to every type: for nodes that only forward a value."""
 
 WIDGETS = (STRING, INT, FLOAT, BOOLEAN, COMBO)
-"""Types whose value may be written into the graph. All others come by a link."""
+"""Types whose value may be in the graph. All others need a link."""
 
 MAX_SEED = 2**64 - 1
 
 Kind = Literal["output", "temp"]
-"""Pictures to keep, and previews."""
+"""Saved images and previews."""
 
 InputValues = Mapping[str, Any]
 
 
 class Catalogue(Protocol):
-    """Names to choose from. A server has one without torch, so it lists and finds but never opens."""
+    """The available names. It lists files but never opens them, because a server uses it without torch."""
 
     def files(self, folder: str) -> Sequence[str]:
         """Names of the models in `checkpoints`, `loras`, `vae`, `controlnet`, `embeddings`, `upscale_models`.
 
-        An unknown folder is an empty one.
+        An unknown folder is empty.
         """
 
     def find(self, folder: str, name: str) -> str | Path:
-        """What `files` lists as `name`: a path, or a reference that `models.reference` understands."""
+        """The path of `name` from `files`, or a reference that `models.resolve` accepts."""
 
     def pictures(self) -> Sequence[str]:
-        """Names that `Context.read_input` reads."""
+        """Names of images that `Context.read_input` can read."""
 
     def samplers(self) -> Sequence[str]:
-        """Names of samplers, as the contract writes them."""
+        """Names of samplers in the API."""
 
     def schedulers(self) -> Sequence[str]:
         """Names of noise schedules."""
@@ -73,7 +73,7 @@ class Catalogue(Protocol):
 
 
 class SavedPicture(TypedDict):
-    """Where a picture went, in the words that clients ask for it with."""
+    """The location of a saved image, with the names that clients use to fetch it."""
 
     filename: str
     subfolder: str
@@ -81,39 +81,39 @@ class SavedPicture(TypedDict):
 
 
 class Context(Protocol):
-    """What a host offers to a running node."""
+    """The services of a host for a running node."""
 
     @property
     def models(self) -> Any:
-        """Loads engines and keeps them (`workflow.nodes.models`); opaque to everything but nodes."""
+        """Loads and caches engines (`workflow.nodes.model_provider`); opaque to everything except nodes."""
 
     @property
     def catalogue(self) -> Catalogue:
-        """Names to choose from."""
+        """The available names."""
 
     @property
     def prompt(self) -> Mapping[str, Any]:
-        """The graph that is running, in API format."""
+        """The running graph in API format."""
 
     @property
     def extra_pnginfo(self) -> Mapping[str, Any]:
-        """What else belongs into a saved picture, the editor's `workflow` above all."""
+        """Additional metadata for saved images, mainly the editor's `workflow`."""
 
     def read_input(self, name: str) -> bytes:
-        """The bytes of an input file; NotFoundError names the nearest."""
+        """Read an input file; NotFoundError suggests the closest names."""
 
     def save(self, picture: Image, prefix: str, kind: Kind = "output") -> SavedPicture:
-        """Write one picture as PNG; name, place, `prompt` and `workflow` inside it are the host's."""
+        """Save one image as PNG; the host chooses name and folder and embeds `prompt` and `workflow`."""
 
 
 @dataclass(frozen=True)
 class OutputSize:
-    """How much an IMAGE, MASK or LATENT holds: so many pictures of one size, in pixels."""
+    """The size of an IMAGE, MASK or LATENT: the number of images and their size in pixels."""
 
     count: int = 1
     width: int = 0
     height: int = 0
-    """0 if nobody knows."""
+    """0 if unknown."""
 
 
 Choices = Sequence[str] | Callable[[Catalogue], Sequence[str]]
@@ -126,32 +126,32 @@ class Input:
     name: str
     type: str
     default: Any = None
-    """None means that a value or a link has to be given, unless the input is optional."""
+    """None requires a value or a link, unless the input is optional."""
     choices: Choices | None = None
-    """For COMBO: the names, or what lists them when it is asked."""
+    """For COMBO: the names, or a function that lists them."""
     minimum: float | None = None
     maximum: float | None = None
     step: float | None = None
     """A hint for editors; like ComfyUI, values between steps are accepted."""
     multiline: bool = False
     optional: bool = False
-    """The node runs without it; `run` is then not given this name."""
+    """The node runs without it; `run` then does not get this argument."""
     lazy: bool = False
-    """Only made when the node's `needs` names it. `run` gets None for what was not made."""
+    """Evaluated only if the node's `needs` names it; else `run` gets None."""
     help: str = ""
     control_after_generate: bool = False
-    """Editors draw a new number after each run; their files hold one more value for it."""
+    """Editors randomize the number after each run; their files hold one more value for it."""
     upload: bool = False
-    """Editors offer to send a picture."""
+    """Editors offer to upload an image."""
 
     def choose_from(self, catalogue: Catalogue) -> Sequence[str]:
-        """The names a COMBO allows now."""
+        """The current choices of a COMBO."""
         choices = self.choices
         return () if choices is None else choices(catalogue) if callable(choices) else choices
 
     @property
     def is_widget(self) -> bool:
-        """Whether a value can be written into the graph, not only linked."""
+        """Whether the graph can hold a value instead of a link."""
         return self.type in WIDGETS
 
 
@@ -161,15 +161,15 @@ class Output:
 
     type: str
     name: str = ""
-    """As editors show it; the type if nothing is said."""
+    """The name that editors show; the type by default."""
     help: str = ""
     is_sheet: bool = False
-    """Many pictures on one, which may be as large as all of them."""
+    """A contact sheet of many images, which may be as large as all of them."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """Where a running node is. `preview` is a whole JPEG or PNG file."""
+    """The progress of a running node. `preview` is a complete JPEG or PNG file."""
 
     value: int
     maximum: int
@@ -178,7 +178,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Result:
-    """Outputs of a node that also has something to show, such as {"images": [SavedPicture, ...]}."""
+    """Outputs of a node with results for the user interface, such as {"images": [SavedPicture, ...]}."""
 
     outputs: tuple[Any, ...] = ()
     ui: Mapping[str, Sequence[Any]] = field(default_factory=dict)
@@ -186,42 +186,42 @@ class Result:
 
 Returned = tuple[Any, ...] | Result
 Run = Callable[..., Returned | Generator[Step, None, Returned]]
-"""Called as `run(context, **inputs)`, and for a node with lazy inputs only when they have been made."""
+"""Called as `run(context, **inputs)`; lazy inputs that the node needs are evaluated before."""
 
 
 @dataclass(frozen=True)
 class NodeDef:
-    """A kind of node. A mistake in the declaration is a ValueError where it is made."""
+    """A node type. An error in the declaration raises ValueError on construction."""
 
     name: str
-    """What graphs call it: `class_type`."""
+    """The `class_type` in graphs."""
     run: Run
     inputs: tuple[Input, ...] = ()
     outputs: tuple[Output, ...] = ()
     title: str = ""
-    """As editors show it; the name if nothing is said."""
+    """The title that editors show; the name by default."""
     category: str = "calotype"
     """A path with slashes, for the editor's menu."""
     help: str = ""
     is_output: bool = False
-    """A graph runs for the sake of these nodes."""
+    """A graph runs to execute these nodes."""
     needs: Callable[[InputValues], Collection[str]] | None = None
-    """Which lazy inputs are needed, from the values so far; asked again until it names nothing new."""
+    """Names the lazy inputs needed, given the values so far; called until it names no new one."""
     changes: Callable[[Context, InputValues], Hashable] | None = None
-    """What else the outputs depend on, such as a file's digest; gets the values written in the graph."""
+    """What else the outputs depend on, such as a file's digest; gets the values in the graph."""
     check: Callable[[Catalogue, InputValues], str | None] | None = None
-    """A problem with the values written in the graph, found before anything runs."""
+    """Validates the values in the graph before anything runs; returns a problem or None."""
     makes: Callable[[InputValues], Sequence[OutputSize | None]] | None = None
-    """How much each output will hold, asked before it runs; gets extents for pictures, masks and latents.
+    """The expected size of each output, computed before the node runs; gets sizes for images, masks, latents.
 
-    For nodes that may make more or larger ones than they are given: a server then refuses what is too much
-    before memory is taken, and not only afterwards.
+    For nodes that may create more or larger outputs than their inputs: a server then rejects excessive sizes
+    before memory is allocated, not only afterwards.
     """
     module: str = "calotype"
-    """The package that it comes from; the registry fills it in."""
+    """The package of the node; the registry sets it."""
 
     def __post_init__(self) -> None:
-        _check_words(self)
+        _check_types(self)
         if not callable(self.run):
             raise ValueError(f"{self.name}: run is {self.run!r}, it must be callable")
         for declared in self.inputs:
@@ -231,17 +231,17 @@ class NodeDef:
             twice = sorted({name for name in names if names.count(name) > 1})
             raise ValueError(f"{self.name}: inputs declared twice: {', '.join(twice)}")
         if self.needs is None and any(declared.lazy for declared in self.inputs):
-            raise ValueError(f"{self.name}: has lazy inputs but no `needs` to say when they are wanted")
+            raise ValueError(f"{self.name}: has lazy inputs but no `needs` function")
         if not self.outputs and not self.is_output:
-            raise ValueError(f"{self.name}: has no outputs and is no output, so it would never run")
+            raise ValueError(f"{self.name}: has no outputs and is not an output node, so it would never run")
 
     def input(self, name: str) -> Input | None:
-        """The input of that name, if there is one."""
+        """The input of this name, or None."""
         return next((declared for declared in self.inputs if declared.name == name), None)
 
 
-def _check_words(node: NodeDef) -> None:
-    """Packages are often written without types, and what they declare ends in JSON."""
+def _check_types(node: NodeDef) -> None:
+    """Check types at run time: packages are often untyped, and declarations end up in JSON."""
     if not isinstance(node.name, str) or not node.name:
         raise ValueError(f"a node needs a name, not {node.name!r}")
     for kind, parts in ((Input, node.inputs), (Output, node.outputs)):
@@ -257,7 +257,7 @@ def _check_words(node: NodeDef) -> None:
     ]
     wrong = [word for word in words if not isinstance(word, str)]
     if wrong:
-        raise ValueError(f"{node.name}: {wrong[0]!r} stands where text belongs")
+        raise ValueError(f"{node.name}: {wrong[0]!r} is not text")
 
 
 def _check_input(node: NodeDef, declared: Input) -> None:

@@ -1,7 +1,4 @@
-"""Nodes as JSON in the shape of ComfyUI's `/object_info`, which editors are built from.
-
-Knows nothing of graphs or of HTTP.
-"""
+"""Describes nodes as JSON in the format of ComfyUI's `/object_info`, which editors read."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ def describe_all(registry: Mapping[str, NodeDef], catalogue: Catalogue) -> JSON:
 
 
 def describe(node: NodeDef, catalogue: Catalogue) -> JSON:
-    """One node: its inputs with limits and choices, its outputs, where it stands in the menu."""
+    """One node: its inputs with limits and choices, its outputs, its menu category."""
     required = [declared for declared in node.inputs if not declared.optional]
     optional = [declared for declared in node.inputs if declared.optional]
     groups = {"required": required} | ({"optional": optional} if optional else {})
@@ -44,7 +41,7 @@ def _inputs(declared: Iterable[Input], catalogue: Catalogue) -> JSON:
 
 
 def describe_input(declared: Input, catalogue: Catalogue) -> list[Any]:
-    """A pair of type and settings; a choice has the list of names in place of the type."""
+    """A pair of type and settings; a COMBO has the list of names instead of the type."""
     settings: JSON = {
         "default": declared.default,
         "min": declared.minimum,
@@ -65,7 +62,7 @@ def describe_input(declared: Input, catalogue: Catalogue) -> list[Any]:
 
 
 def choices_of(declared: Input, catalogue: Catalogue) -> list[str]:
-    """What can be chosen now; nothing if a package fails to list it, so that the rest is still told."""
+    """The current choices; empty if a package fails to list them, so that the other nodes are described."""
     try:
         return [str(choice) for choice in declared.choose_from(catalogue)]
     except (Exception, SystemExit):

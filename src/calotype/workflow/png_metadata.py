@@ -1,4 +1,4 @@
-"""Pictures as workflows save them: names from a prefix, the graph inside. Knows nothing of where they go."""
+"""Builds the file names and PNG bytes of saved images, with the graph in their metadata."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 _TIMES = {"year": "%Y", "month": "%m", "day": "%d", "hour": "%H", "minute": "%M", "second": "%S"}
 _MAX_SIDE_LENGTH = 99_999
 _MAX_NUMBERS_LENGTH = "_9999999999_99999.png"
-"""The longest text that a host puts behind a prefix: the number of the job, and of its picture."""
+"""The longest suffix that a host appends to a prefix: the numbers of the job and of its image."""
 
 
 def filled_prefix(prefix: str, picture: Image) -> str:
-    """A prefix with ComfyUI's `%width%`, `%year%` and the like filled in; it cannot leave its folder."""
+    """Fill in ComfyUI's `%width%`, `%year%` and similar placeholders; the result cannot leave its folder."""
     return _filled(prefix, picture.width, picture.height)
 
 
 def prefix_problem(prefix: str) -> str | None:
-    """Why no picture could be saved under a prefix, or fetched by the name that it would get."""
+    """Why images cannot be saved under a prefix or fetched by the resulting name, or None."""
     try:
         _filled(prefix, _MAX_SIDE_LENGTH, _MAX_SIDE_LENGTH)
     except RequestError as error:
@@ -44,19 +44,19 @@ def _filled(prefix: str, width: int, height: int) -> str:
     for name, value in values.items():
         prefix = prefix.replace(f"%{name}%", value)
     check_name("filename_prefix", prefix)
-    # A picture is fetched by folder and name, each of which has to be a usable name by itself.
+    # An image is fetched by folder and name, each of which must be a valid name.
     _, _, name = prefix.rpartition("/")
     check_name("filename_prefix", name)
     longest = MAX_NAME_LENGTH - len(_MAX_NUMBERS_LENGTH)
     if len(os.fsencode(name)) > longest:
-        rule = f"{short(name)} is {len(os.fsencode(name))} bytes long, and numbers are put behind it"
+        rule = f"{short(name)} is {len(os.fsencode(name))} bytes long, and numbers are appended to it"
         raise RequestError([Problem("filename_prefix", f"{rule}; the limit is {longest}", prefix)])
     return prefix
 
 
 def png_with_graph(picture: Image, prompt: Mapping[str, Any], extra_pnginfo: Mapping[str, Any]) -> bytes:
-    """A PNG file that holds the graph that made it, in the keys that ComfyUI writes and reads."""
-    from PIL.PngImagePlugin import PngInfo  # noqa: PLC0415 - nobody pays for it who saves nothing
+    """Encode a PNG with the graph that created it, under the keys that ComfyUI writes and reads."""
+    from PIL.PngImagePlugin import PngInfo  # noqa: PLC0415 - only where images are saved
 
     info = PngInfo()
     for key, value in {"prompt": prompt, **extra_pnginfo}.items():

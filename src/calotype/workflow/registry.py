@@ -1,7 +1,7 @@
-"""Which nodes there are: ours, and those of installed packages. Knows nothing of what they do.
+"""Collects the available nodes: Calotype's and those of installed packages.
 
-A package offers nodes by an entry point in the group `calotype.nodes` that names a sequence of `NodeDef`.
-One that cannot be used is left out as a whole and remembered with the reason; the others are as they were.
+A package provides nodes with an entry point in the group `calotype.nodes` that names a sequence of `NodeDef`.
+A package that cannot be used is left out as a whole and recorded with the reason; the others still load.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from importlib.metadata import EntryPoint, distributions
 from calotype.workflow.node_api import NodeDef
 
 GROUP = "calotype.nodes"
-_OURS = "calotype.workflow.nodes"
+_BUILTIN_NODES = "calotype.workflow.nodes"
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A package whose nodes are not there, and why."""
+    """A package whose nodes are not available, and why."""
 
     package: str
     reason: str
@@ -43,26 +43,26 @@ class Registry(Mapping[str, NodeDef]):
 
 
 def load_registry() -> Registry:
-    """Our nodes and those of every installed package."""
-    nodes: dict[str, NodeDef] = {node.name: node for node in importlib.import_module(_OURS).NODES}
+    """Load Calotype's nodes and those of every installed package."""
+    nodes: dict[str, NodeDef] = {node.name: node for node in importlib.import_module(_BUILTIN_NODES).NODES}
     left_out: list[LeftOut] = []
     for point in _entry_points(left_out):
         try:
             offered = _offered(point, nodes)
-        # Whatever a package does when it is imported, sys.exit included, is its own affair.
+        # A package may raise anything on import, even SystemExit.
         except (Exception, SystemExit) as error:
-            left_out.append(LeftOut(_named(point), f"{type(error).__name__}: {error}"))
+            left_out.append(LeftOut(_package_label(point), f"{type(error).__name__}: {error}"))
             continue
         nodes |= {node.name: node for node in offered}
     return Registry(nodes.values(), left_out)
 
 
 def _entry_points(left_out: list[LeftOut]) -> list[EntryPoint]:
-    """Package by package: one whose metadata is broken must not hide the others."""
+    """Read entry points package by package, so that one with broken metadata does not hide the others."""
     found: dict[tuple[str, str], EntryPoint] = {}
     for package in distributions():
         try:
-            # A package found twice on the path is used as Python would import it: the first.
+            # Of a package that is on the path twice, Python imports the first.
             found |= {
                 (point.name, point.value): point
                 for point in package.entry_points
@@ -74,7 +74,7 @@ def _entry_points(left_out: list[LeftOut]) -> list[EntryPoint]:
     return sorted(found.values(), key=lambda point: (point.name, point.value))
 
 
-def _named(point: EntryPoint) -> str:
+def _package_label(point: EntryPoint) -> str:
     package = point.dist.name if point.dist else "?"
     return f"{package} ({point.name} = {point.value})"
 
@@ -86,5 +86,5 @@ def _offered(point: EntryPoint, taken: Mapping[str, NodeDef]) -> list[NodeDef]:
     names = [node.name for node in offered]
     twice = sorted({name for name in names if name in taken or names.count(name) > 1})
     if twice:
-        raise ValueError(f"there are nodes of these names already: {', '.join(twice)}")
+        raise ValueError(f"nodes of these names exist already: {', '.join(twice)}")
     return [replace(node, module=point.dist.name if point.dist else point.module) for node in offered]

@@ -1,7 +1,4 @@
-"""How much is in pictures, masks and latents: in a value that is there, and in what a graph is going to make.
-
-Knows nothing of limits or of torch.
-"""
+"""Measures the size of images, masks and latents, and estimates the sizes that a graph will create."""
 
 from __future__ import annotations
 
@@ -13,11 +10,11 @@ from calotype.workflow.node_api import IMAGE, LATENT, MASK, Input, NodeDef, Outp
 
 IMAGES = (IMAGE, MASK, LATENT)
 DEFAULT_FACTOR = 8
-"""Pixels along one side of a latent's, where it does not say."""
+"""Pixels per latent pixel along one side, if the latent does not state it."""
 
 
 def output_size(kind: str, value: object) -> OutputSize | None:
-    """How much a value of a type holds; None if there is no telling."""
+    """The size of a value of this type, or None if it is unknown."""
     factor = 1
     if kind == LATENT and isinstance(value, Mapping):
         factor, value = int(value.get("factor", DEFAULT_FACTOR)), value.get("samples")
@@ -29,39 +26,41 @@ def output_size(kind: str, value: object) -> OutputSize | None:
 
 
 def measured_size(known: NodeDef, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """A node's inputs as its `makes` wants them: of pictures, masks and latents the extent."""
-    found: dict[str, Any] = {}
+    """A node's inputs as its `makes` expects them: sizes instead of images, masks and latents."""
+    sizes_by_name: dict[str, Any] = {}
     for name, value in inputs.items():
         declared = known.input(name)
         if declared is not None and declared.type in IMAGES:
-            found[name] = output_size(declared.type, value) or OutputSize()
+            sizes_by_name[name] = output_size(declared.type, value) or OutputSize()
         else:
-            found[name] = value
-    return found
+            sizes_by_name[name] = value
+    return sizes_by_name
 
 
 def expected_size(
     graph: Graph, registry: Mapping[str, NodeDef], *, most: int
 ) -> dict[str, tuple[OutputSize, ...]]:
-    """What each node of a graph, in the order they run, is going to make as far as can be told beforehand.
+    """The estimated output sizes of each node of a graph, in execution order.
 
-    Of what comes over a link nothing is known but how many pictures it has, which is never over `most`.
+    Of a linked value only the number of images is known, which never exceeds `most`.
     """
-    found: dict[str, tuple[OutputSize, ...]] = {}
+    sizes_by_name: dict[str, tuple[OutputSize, ...]] = {}
     for name, node in graph.items():
         known = registry[node.class_type]
         linked = {
-            place: found[link.node][link.output]
+            place: sizes_by_name[link.node][link.output]
             for place, link in node.links()
-            if link.output < len(found.get(link.node, ()))
+            if link.output < len(sizes_by_name.get(link.node, ()))
         }
-        made = _made(known, node, linked)
-        found[name] = tuple(OutputSize(min(one.count, most), one.width, one.height) for one in made)
-    return found
+        sizes = _estimate(known, node, linked)
+        sizes_by_name[name] = tuple(
+            OutputSize(min(size.count, most), size.width, size.height) for size in sizes
+        )
+    return sizes_by_name
 
 
-def _made(known: NodeDef, node: Node, linked: Mapping[str, OutputSize]) -> tuple[OutputSize, ...]:
-    usual = OutputSize(max((extent.count for extent in linked.values()), default=1))
+def _estimate(known: NodeDef, node: Node, linked: Mapping[str, OutputSize]) -> tuple[OutputSize, ...]:
+    default = OutputSize(max((extent.count for extent in linked.values()), default=1))
     if known.makes is not None:
         inputs = {
             declared.name: _given(declared, node.inputs[declared.name], linked)
@@ -69,12 +68,12 @@ def _made(known: NodeDef, node: Node, linked: Mapping[str, OutputSize]) -> tuple
             if declared.name in node.inputs
         }
         try:
-            made = known.makes(inputs)
-            return tuple(made[number] or usual for number in range(len(known.outputs)))
-        # A package's own words, about values that nobody knows yet.
+            sizes = known.makes(inputs)
+            return tuple(sizes[number] or default for number in range(len(known.outputs)))
+        # A package's code may fail on values that are not known yet.
         except Exception:
-            return (usual,) * len(known.outputs)
-    return (usual,) * len(known.outputs)
+            return (default,) * len(known.outputs)
+    return (default,) * len(known.outputs)
 
 
 def _given(declared: Input, given: object, linked: Mapping[str, OutputSize]) -> Any:
@@ -89,7 +88,7 @@ def saved(
     registry: Mapping[str, NodeDef],
     made: Mapping[str, tuple[OutputSize, ...]],
 ) -> int:
-    """Pictures that the outputs of a graph will save, one for an output that takes none."""
+    """The number of images that the outputs of a graph will save; an output without images counts as one."""
     total = 0
     for name in outputs:
         known = registry[graph[name].class_type]

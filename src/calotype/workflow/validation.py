@@ -1,7 +1,7 @@
-"""Everything that is wrong with a graph, found at once and before anything runs, in the contract's form.
+"""Validates a graph before it runs and reports all problems at once, in the format of the API.
 
-As in ComfyUI, an output whose own part of the graph is sound can run although another's is not: `outputs`
-are the sound ones, and there is an `error` only when none is left. Knows nothing of running.
+As in ComfyUI, an output can run if its own part of the graph is valid, even if another's is not: `outputs`
+are the valid ones, and `error` is set only if none is left.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from calotype.workflow.object_info import choices_of, describe_input
 
 MAX_SUGGESTIONS = 100
 _MESSAGES = {
-    "bad_linked_input": "A link leads nowhere",
-    "custom_validation_failed": "The node does not take these values",
+    "bad_linked_input": "A link has no valid source",
+    "custom_validation_failed": "The node rejects these values",
     "dependency_cycle": "The node depends on itself",
-    "exception_during_validation": "The node's package failed to check it",
-    "invalid_input_type": "A value is of the wrong type",
-    "invalid_prompt": "The node cannot be understood",
+    "exception_during_validation": "The node's package failed to validate it",
+    "invalid_input_type": "A value has the wrong type",
+    "invalid_prompt": "The node is malformed or unknown",
     "required_input_missing": "A required input is missing",
-    "return_type_mismatch": "A link joins two types",
+    "return_type_mismatch": "A link connects two different types",
     "value_bigger_than_max": "A value is too large",
     "value_not_in_list": "A value is not among the choices",
     "value_smaller_than_min": "A value is too small",
@@ -33,7 +33,7 @@ _MESSAGES = {
 
 
 class Fault(TypedDict):
-    """One problem, as clients are told."""
+    """One problem, as clients receive it."""
 
     type: str
     message: str
@@ -42,7 +42,7 @@ class Fault(TypedDict):
 
 
 class NodeFaults(TypedDict):
-    """The problems of one node, and the outputs that cannot be made because of them."""
+    """The problems of one node, and the outputs that they prevent."""
 
     errors: list[Fault]
     dependent_outputs: list[str]
@@ -51,25 +51,25 @@ class NodeFaults(TypedDict):
 
 @dataclass(frozen=True)
 class Validation:
-    """What may run, and what is wrong."""
+    """The nodes that may run, and the problems of the others."""
 
     graph: Graph
-    """Values as nodes get them, defaults filled in, inputs that no node declares left out."""
+    """Converted values with defaults filled in and without undeclared inputs."""
     outputs: tuple[str, ...]
     error: Fault | None
     node_errors: dict[str, NodeFaults]
 
     @property
     def sound(self) -> bool:
-        """Nothing is wrong anywhere."""
+        """Whether there are no problems."""
         return self.error is None and not self.node_errors
 
     def as_dict(self) -> dict[str, Any]:
-        """The body of a refusal."""
+        """The body of an error response."""
         return {"error": self.error, "node_errors": self.node_errors}
 
     def lines(self) -> list[str]:
-        """One line for each problem, for people."""
+        """One line per problem, for people."""
         found = [
             f"node {node} ({faults['class_type']}): {fault['details']}"
             for node, faults in self.node_errors.items()
@@ -86,19 +86,19 @@ def validate(
     catalogue: Catalogue,
     only: Collection[str] | None = None,
 ) -> Validation:
-    """Check a graph in API format; `only` are the nodes to run for, all outputs if not said."""
+    """Validate a graph in API format; `only` are the nodes to run, by default all outputs."""
     if not isinstance(prompt, dict) or not prompt:
         return _refused("invalid_prompt", "The graph is empty", "it must be an object of nodes by id")
     nodes, malformed = parse(prompt)
-    checking = _Checking(registry, catalogue)
+    checker = _Checker(registry, catalogue)
     for name, reason in malformed.items():
-        checking.report(name, "invalid_prompt", f"it {reason}")
+        checker.report(name, "invalid_prompt", f"it {reason}")
     for node in nodes.values():
         if node.class_type not in registry:
-            rule = f"there is no node {node.class_type!r}{checking.nearest(node.class_type, registry)}"
-            checking.report(node.id, "invalid_prompt", rule, {"class_type": node.class_type})
-    fatal = bool(checking.faults)
-    graph = {node.id: checking.declared(node) for node in nodes.values()}
+            rule = f"there is no node {node.class_type!r}{checker.nearest(node.class_type, registry)}"
+            checker.report(node.id, "invalid_prompt", rule, {"class_type": node.class_type})
+    fatal = bool(checker.faults)
+    graph = {node.id: checker.declared(node) for node in nodes.values()}
     ends = _ends(graph, registry, only)
     missing = [node for node in only or () if node not in prompt]
     if missing:
@@ -109,18 +109,18 @@ def validate(
         return _refused("prompt_no_outputs", "The graph has no outputs", f"add one of: {', '.join(kinds)}")
     reached = walk(graph, ends)
     for name in reached.order:
-        graph[name] = checking.checked(graph, graph[name])
+        graph[name] = checker.checked(graph, graph[name])
     for cycle in reached.cycles:
-        checking.report_cycle(cycle)
-    return _outcome(graph, nodes, ends, reached, checking.faults, fatal)
+        checker.report_cycle(cycle)
+    return _outcome(graph, nodes, ends, reached, checker.faults, fatal)
 
 
 def _ends(graph: Graph, registry: Mapping[str, NodeDef], only: Collection[str] | None) -> tuple[str, ...]:
-    def wanted(node: Node) -> bool:
+    def is_end(node: Node) -> bool:
         known = registry.get(node.class_type)
         return known is not None and (known.is_output if only is None else node.id in only)
 
-    return tuple(name for name, node in graph.items() if wanted(node))
+    return tuple(name for name, node in graph.items() if is_end(node))
 
 
 def _refused(kind: str, message: str, details: str) -> Validation:
@@ -135,12 +135,12 @@ def _outcome(
     faults: Mapping[str, list[Fault]],
     fatal: bool,
 ) -> Validation:
-    above = _outputs_above(graph, ends, reached)
+    dependents = _dependent_outputs(graph, ends, reached)
     bad = 0
     node_errors: dict[str, NodeFaults] = {}
     for name, found in faults.items():
-        bad |= above.get(name, 0)
-        dependent = [end for number, end in enumerate(ends) if above.get(name, 0) >> number & 1]
+        bad |= dependents.get(name, 0)
+        dependent = [end for number, end in enumerate(ends) if dependents.get(name, 0) >> number & 1]
         kind = nodes[name].class_type if name in nodes else ""
         node_errors[name] = NodeFaults(errors=found, dependent_outputs=dependent, class_type=kind)
     good = () if fatal else tuple(end for number, end in enumerate(ends) if not bad >> number & 1)
@@ -149,28 +149,28 @@ def _outcome(
         details = [f"node {name}: {one['details']}" for name, found in faults.items() for one in found]
         error = Fault(
             type="invalid_prompt" if fatal else "prompt_outputs_failed_validation",
-            message="Some nodes are not known here" if fatal else "No output of the graph can be made",
+            message="Some nodes are unknown" if fatal else "No output of the graph can run",
             details="; ".join(details),
             extra_info={},
         )
     return Validation({name: graph[name] for name in reached.order}, good, error, node_errors)
 
 
-def _outputs_above(graph: Graph, ends: Sequence[str], reached: Walk) -> dict[str, int]:
-    """For each node the outputs that depend on it, as bits: a large graph has too many pairs to list."""
-    above = dict.fromkeys(reached.order, 0)
+def _dependent_outputs(graph: Graph, ends: Sequence[str], reached: Walk) -> dict[str, int]:
+    """A bit mask of the outputs that depend on each node: a large graph has too many pairs to list."""
+    dependents = dict.fromkeys(reached.order, 0)
     for number, end in enumerate(ends):
-        above[end] |= 1 << number
+        dependents[end] |= 1 << number
     for name in reversed(reached.order):
         for _, link in graph[name].links():
-            if link.node in above:
-                above[link.node] |= above[name]
-    return above
+            if link.node in dependents:
+                dependents[link.node] |= dependents[name]
+    return dependents
 
 
 @dataclass
-class _Checking:
-    """Gathers faults, and asks for each list of names once however many nodes choose from it."""
+class _Checker:
+    """Collects faults, and reads each list of names only once."""
 
     registry: Mapping[str, NodeDef]
     catalogue: Catalogue
@@ -183,7 +183,7 @@ class _Checking:
         self.faults.setdefault(node, []).append(fault)
 
     def nearest(self, name: str, known: Collection[str]) -> str:
-        """What else could be meant; not for the hundredth name, since comparing many with many takes long."""
+        """Suggest similar names; only for the first 100 names, because comparing many names takes long."""
         key = name, id(known)
         if key not in self._near:
             if len(self._near) >= MAX_SUGGESTIONS:
@@ -196,7 +196,7 @@ class _Checking:
         self.report(cycle.node, "dependency_cycle", details, {"input_name": cycle.input})
 
     def declared(self, node: Node) -> Node:
-        """Without inputs that nobody declares: old files have some, and nothing should run for them."""
+        """The node without undeclared inputs: old files have some, and nothing should run for them."""
         known = self.registry.get(node.class_type)
         if known is None:
             return replace(node, inputs={})
@@ -205,7 +205,7 @@ class _Checking:
         )
 
     def checked(self, graph: Graph, node: Node) -> Node:
-        """The node with the values that it will get; what is wrong with them is reported."""
+        """The node with its converted values; reports invalid ones."""
         known = self.registry.get(node.class_type)
         if known is None:
             return node
@@ -221,7 +221,7 @@ class _Checking:
                 continue
             inputs[declared.name] = self._input(graph, node, declared, given)
         if known.check and len(self.faults.get(node.id, ())) == before:
-            self._own_check(known.check, node, inputs)
+            self._run_node_check(known.check, node, inputs)
         return replace(node, inputs=inputs)
 
     def _input(self, graph: Graph, node: Node, declared: Input, given: object) -> object:
@@ -230,7 +230,7 @@ class _Checking:
             return given
         if isinstance(given, BadLink) or not declared.is_widget:
             value = given.value if isinstance(given, BadLink) else given
-            rule = f"{short(value)} is no link; one is written [node id, number of the output]"
+            rule = f"{short(value)} is not a link; a link is [node id, output number]"
             self._report_input(node, declared, "bad_linked_input", rule, received_value=value)
             return given
         choices = self.choices(declared)
@@ -242,10 +242,10 @@ class _Checking:
             return given
 
     def choices(self, declared: Input) -> list[str]:
-        """What a COMBO allows, listed once."""
+        """The choices of a COMBO, listed once."""
         if declared.type != COMBO:
             return []
-        # Equal lists of names are one list; functions are themselves.
+        # Lists of names are cached by value, functions by identity.
         key = declared.choices if callable(declared.choices) else tuple(declared.choices or ())
         if key not in self._lists:
             self._lists[key] = choices_of(declared, self.catalogue)
@@ -272,7 +272,7 @@ class _Checking:
             rule = f"takes {declared.type}, output {link.output} of node {link.node} ({known.name}) is {sent}"
             self._report_input(node, declared, "return_type_mismatch", rule, received_type=sent, **extra)
 
-    def _own_check(
+    def _run_node_check(
         self, check: Callable[[Catalogue, Mapping[str, Any]], str | None], node: Node, inputs: dict[str, Any]
     ) -> None:
         written = {name: value for name, value in inputs.items() if not isinstance(value, Link)}
@@ -291,7 +291,7 @@ class _Checking:
 
 
 def _as_json(extra: dict[str, object]) -> dict[str, object]:
-    """What was received, in words where JSON has none for it: Python reads NaN but clients do not."""
+    """The extra information, with values that JSON lacks as text: Python reads NaN but clients do not."""
     try:
         json.dumps(extra, allow_nan=False)
     except ValueError:

@@ -284,7 +284,7 @@ def test_every_problem_is_reported_at_once(calotype: Calotype) -> None:
         (("--preset", "fst"), ExitCode.NOT_FOUND, "no preset 'fst'"),
         (("--prompts-file", "missing.txt"), ExitCode.NOT_FOUND, "missing.txt"),
         (("--config", "missing.json"), ExitCode.NOT_FOUND, "no configuration missing.json"),
-        (("--config", "."), ExitCode.BAD_REQUEST, "emoji says itself how it is built"),
+        (("--config", "."), ExitCode.BAD_REQUEST, "emoji has its own configuration"),
         (("--prediction", "eps"), ExitCode.BAD_REQUEST, "'eps' is not one of epsilon, v_prediction"),
         (("--batch-size", 100000, "--count", 10000), ExitCode.DOES_NOT_FIT, "largest batch that fits"),
     ],

@@ -65,7 +65,7 @@ def test_random_inspect_convert_generate(calotype: Calotype) -> None:
         True,
         [],
     )
-    assert "sealed process" in calotype("models", "inspect", "old.ckpt").out
+    assert "sandboxed process" in calotype("models", "inspect", "old.ckpt").out
     assert "diffusers folder" in calotype("models", "inspect", "back").out
     small = ("--width", 64, "--height", 64, "--steps", 1, "--seed", 1)
     for model in ("folder", "one.safetensors"):

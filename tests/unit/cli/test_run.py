@@ -170,7 +170,7 @@ def test_the_documents_example_is_a_package_that_works(
     assert seen.code == ExitCode.OK, seen.err
     assert np.array_equal(pixels("outputs/copy_00001_.png"), np.where(gradient > 127, 255, 0))
     refused = calotype("run", "graph.json", "--set", "3.levels=1")
-    assert refused.err == "error: node 3 (Posterise): levels: 1 is below the smallest it takes, 2\n"
+    assert refused.err == "error: node 3 (Posterise): levels: 1 is below the minimum 2\n"
 
 
 def test_only_some_of_it(calotype: Calotype, gradient: Any) -> None:
@@ -191,7 +191,7 @@ def test_what_is_wrong_is_said_at_once_before_anything_runs(calotype: Calotype) 
         assert lines[0].startswith(
             "node 10 (SaveImag): there is no node 'SaveImag'; did you mean 'SaveImage'"
         )
-        assert lines[1] == "node 3 (KSampler): steps: 0 is below the smallest it takes, 1"
+        assert lines[1] == "node 3 (KSampler): steps: 0 is below the minimum 1"
         assert lines[2].startswith("node 4 (CheckpointLoaderSimple): ckpt_name: 'emoij' is not one of the")
         assert lines[2].endswith("did you mean 'emoji'?")
     assert files() == []
@@ -305,7 +305,7 @@ def test_values_of_unknown_nodes_are_not_dropped_in_silence(calotype: Calotype) 
     name = editor_file(SIZE, {"id": 7, "type": "Mystery", "widgets_values": [5, "soft", None, True]})
     seen = calotype("run", name, "--print-api")
     assert (seen.code, seen.out) == (ExitCode.BAD_REQUEST, "")
-    assert "node 7: 'Mystery' is not known here, so the names of its 3 values are not either" in seen.err
+    assert "node 7: 'Mystery' is unknown here, and so are the names of its 3 values" in seen.err
     assert "install the package that declares it" in seen.err
 
 

@@ -43,7 +43,7 @@ def test_description_without_a_part_is_refused() -> None:
 
 def test_settings_that_do_not_fit_together_name_the_part() -> None:
     broken = replace(shrunk("sd15"), unet={**shrunk("sd15").unet, "norm_num_groups": 7})
-    with pytest.raises(ModelFileError, match="shrunk-sd15: its unet configuration makes no model"):
+    with pytest.raises(ModelFileError, match="shrunk-sd15: its unet configuration builds no model"):
         broken.tensor_shapes("unet")
 
 

@@ -132,7 +132,7 @@ def test_a_tokenizer_with_words_that_the_encoder_lacks_is_refused(outlined: bool
     more = {**architecture.tokenizers[0], "added_tokens": ["<cat-toy>"]}
     larger = replace(architecture, tokenizers=(more,))
     identity = random_identity("random:emoji", larger, 0)
-    with pytest.raises(ModelFileError, match="has 515 tokens, its text encoder knows 514 of them"):
+    with pytest.raises(ModelFileError, match="has 515 tokens, its text encoder embeds only 514"):
         load_model(RandomWeights(larger), identity, dtype=torch.float32, device=CPU, outlined=outlined)
 
 
@@ -153,7 +153,7 @@ def test_a_tokenizer_with_words_that_the_encoder_lacks_is_refused(outlined: bool
             torch.float32,
             "text_encoder .* 'text_model.final_layer_norm.bias'",
         ),
-        (("unet", "conv_in.bias"), torch.full((32,), 1e6), torch.float16, "too narrow a dtype can cause it"),
+        (("unet", "conv_in.bias"), torch.full((32,), 1e6), torch.float16, "a dtype that is too narrow can cause this"),
         (
             ("unet", "conv_in.bias"),
             torch.zeros(32, dtype=torch.int8),

@@ -109,7 +109,7 @@ def test_late_bias_tells_the_768_pixel_models_of_stable_diffusion_2(
     ("tensors", "reason"),
     [
         ({}, "is a checkpoint for unknown, which is not supported"),
-        ({SDXL: torch.zeros(1), "edm_mean": torch.zeros(1)}, "was trained in the EDM way"),
+        ({SDXL: torch.zeros(1), "edm_mean": torch.zeros(1)}, "was trained with EDM preconditioning"),
         ({SD1: torch.zeros(1), FIRST: torch.zeros(320)}, r"has shape \[320\], which is no convolution"),
     ],
 )
@@ -192,7 +192,7 @@ V_PRED, ZERO_SNR = {"v_pred": EMPTY}, {"v_pred": EMPTY, "ztsnr": EMPTY}
             "marked as predicting epsilon",
         ),
         (ZERO_SNR, {}, _given("v_prediction"), "zero terminal SNR .*; set rescale_betas_zero_snr to true"),
-        ({"edm_mean": torch.zeros(4)}, {}, _given("epsilon"), "was trained in the EDM way"),
+        ({"edm_mean": torch.zeros(4)}, {}, _given("epsilon"), "was trained with EDM preconditioning"),
     ],
 )
 def test_configuration_that_contradicts_the_file_is_refused(

@@ -240,7 +240,7 @@ def test_a_linked_number_is_held_to_the_limits_too() -> None:
     last = run(prompt)[-1]
     assert isinstance(last, Failed)
     assert last.node == "3"
-    assert "steps, from node 1: 1000 is above the largest it takes, 100" in last.message
+    assert "steps, from node 1: 1000 is above the maximum 100" in last.message
 
 
 def test_a_package_that_cannot_say_what_changed_is_run_each_time() -> None:

@@ -228,7 +228,7 @@ def test_a_subgraph_is_unpacked() -> None:
 
 def test_a_subgraph_that_holds_itself_is_refused() -> None:
     instance = box(12, "a-uuid", [socket("model", "MODEL", 1)])
-    with pytest.raises(RequestError, match="hold themselves"):
+    with pytest.raises(RequestError, match="contain themselves"):
         to_prompt(subgraphed(instance, nodes=[{**instance, "id": 1}]), REGISTRY)
     with pytest.raises(RequestError, match="more than 1000"):
         to_prompt(subgraphed(instance, nodes=[{**instance, "id": n} for n in range(1001)]), REGISTRY)

@@ -82,15 +82,15 @@ def test_webp_and_jpeg_hold_them_in_exif(kind: str) -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"", "neither a picture nor JSON"),
-        (b"hello", "neither a picture nor JSON"),
-        (b"\xff\xfe\xff", "neither a picture nor JSON"),
-        (b"[" * 100_000, "neither a picture nor JSON"),
+        (b"", "neither an image nor JSON"),
+        (b"hello", "neither an image nor JSON"),
+        (b"\xff\xfe\xff", "neither an image nor JSON"),
+        (b"[" * 100_000, "neither an image nor JSON"),
         (b"[1]", "no JSON object of nodes"),
         (b"{}", "no workflow"),
         (b'{"a": 1}', "no workflow"),
         (b"\x89PNG\r\n\x1a\nbroken", "not a PNG, WebP or JPEG"),
-        (b"RIFFxxxxWAVE", "not a PNG, WebP or JPEG that can be read: its contents are of another kind$"),
+        (b"RIFFxxxxWAVE", "not a PNG, WebP or JPEG that can be read: its content has another format$"),
         (png(prompt="not json"), "prompt in file"),
     ],
 )

@@ -58,7 +58,7 @@ def test_nodes_of_an_installed_package_are_there(install: Install) -> None:
         ("number", "NODES = 5", "is not a sequence of NodeDef but int"),
         ("wrong", "NODES = [1]", "is not a sequence of NodeDef"),
         ("nonsense", GOOD.format(name="N").replace("INT, 1", "INT, 1, minimum=5"), "default 1 is outside"),
-        ("twice", GOOD.format(name="T") + "NODES *= 2", "names already: DoubleT"),
+        ("twice", GOOD.format(name="T") + "NODES *= 2", "names exist already: DoubleT"),
     ],
 )
 def test_a_bad_package_is_named_and_the_others_stay(
@@ -105,7 +105,7 @@ def test_broken_metadata_hides_no_other_package(install: Install) -> None:
         ({"inputs": (Input("a", ANY, lazy=True),)}, "no `needs`"),
         ({"outputs": ()}, "never run"),
         ({"name": 5}, "needs a name"),
-        ({"help": 5}, "5 stands where text belongs"),
+        ({"help": 5}, "5 is not text"),
         ({"inputs": [Input("a", INT)]}, "inputs are a tuple of Input"),
         ({"outputs": ("LATENT",)}, "outputs are a tuple of Output"),
         ({"inputs": (Input("a", INT, default=object()),)}, "cannot be written into a graph"),

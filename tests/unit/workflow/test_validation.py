@@ -117,12 +117,12 @@ def test_a_graph_without_outputs() -> None:
     [
         (["99", 0], "not in the graph"),
         (["4", 2], "0 MODEL, 1 CLIP"),
-        (["4"], "is no link"),
-        (["4", -1], "is no link"),
-        (["4", "0"], "is no link"),
-        (["4", True], "is no link"),
-        ([{}, 0], "is no link"),
-        ("emoji", "is no link"),
+        (["4"], "is not a link"),
+        (["4", -1], "is not a link"),
+        (["4", "0"], "is not a link"),
+        (["4", True], "is not a link"),
+        ([{}, 0], "is not a link"),
+        ("emoji", "is not a link"),
     ],
 )
 def test_links_that_lead_nowhere(link: object, words: str) -> None:
@@ -247,9 +247,7 @@ def test_very_many_wrong_names_are_not_all_compared_with_all_names() -> None:
 
 
 def test_lines_for_people_name_node_and_kind() -> None:
-    assert checked(changed("3", steps=0)).lines() == [
-        "node 3 (Sampler): steps: 0 is below the smallest it takes, 1"
-    ]
+    assert checked(changed("3", steps=0)).lines() == ["node 3 (Sampler): steps: 0 is below the minimum 1"]
 
 
 def test_the_work_grows_with_the_graph_and_no_faster() -> None:

@@ -1,7 +1,4 @@
-"""The models Calotype knows by name, one JSON file each, with the configuration its authors published.
-
-Knows nothing of weights.
-"""
+"""The models that Calotype supports by name: one JSON file each, with the published configuration."""
 
 import json
 from functools import cache

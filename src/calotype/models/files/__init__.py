@@ -1,6 +1,6 @@
-"""Weight files in and out: bytes, headers, dtypes, tensors. Knows nothing of Stable Diffusion.
+"""Reads and writes weight files safely: bytes, headers, dtypes, tensors.
 
-In reading order: `kinds`, `opened`, `tensor_layout`, `safetensors_header`, `tensor_reader`, `tensor_file`,
-`safetensors_writer`; `pickle_child` (the sealed process that reads old pickles), `pickle_sandbox` (which
-starts it), `converted` (which keeps what it made); then `sharded` and `values`.
+Reading order: `sniff`, `safe_open`, `safetensors_layout`, `safetensors_header`, `base`, `safetensors_reader`,
+`safetensors_writer`; `pickle_child` (the sandboxed process that reads old pickles), `pickle_sandbox` (which
+starts it), `open` (which caches the converted file); then `sharded` and `finite_check`.
 """

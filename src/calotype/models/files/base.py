@@ -1,4 +1,4 @@
-"""What every source of named tensors offers, whether it is one file or several. Opens nothing itself."""
+"""Defines the interface of a source of named tensors, whether one file or several."""
 
 import difflib
 from abc import ABC, abstractmethod
@@ -15,7 +15,7 @@ from calotype.models.files.safetensors_layout import TensorEntry
 
 
 class TensorReader(ABC):
-    """Named tensors, read one at a time. Use as a context manager, or close it."""
+    """Named tensors, read one at a time. Use it as a context manager or close it."""
 
     path: Path
     """The file the user named, or the index of several."""
@@ -23,12 +23,12 @@ class TensorReader(ABC):
     @property
     @abstractmethod
     def metadata(self) -> Mapping[str, str]:
-        """Text the writer put beside the tensors."""
+        """The file's text metadata."""
 
     @property
     @abstractmethod
     def size_bytes(self) -> int:
-        """What all tensors take together."""
+        """Total size of all tensors."""
 
     @abstractmethod
     def keys(self) -> KeysView[str]:
@@ -36,19 +36,19 @@ class TensorReader(ABC):
 
     @abstractmethod
     def entry(self, name: str) -> TensorEntry:
-        """Dtype and shape of a tensor, without reading it."""
+        """Dtype and shape of a tensor, without its values."""
 
     @abstractmethod
     def read(self, name: str) -> torch.Tensor:
-        """A tensor in memory of its own, on the CPU."""
+        """Read a tensor into its own CPU memory."""
 
     @abstractmethod
     def sha256(self, progress: Progress | None = None) -> str:
-        """A digest of the content in hexadecimal."""
+        """The content's digest in hexadecimal."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.keys())
@@ -68,7 +68,7 @@ class TensorReader(ABC):
         self.close()
 
     def no_such_tensor(self, name: str) -> ModelFileError:
-        """The error for a name that is not there; a model has thousands, so only near ones are shown."""
+        """The error for an unknown name; it suggests similar names only, as a model has thousands."""
         near = difflib.get_close_matches(name, self.keys(), n=3, cutoff=0.8)
         hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
         return ModelFileError(self.path, f"has no tensor {name!r} among its {len(self)}{hint}")

@@ -1,4 +1,4 @@
-"""The names safetensors gives to dtypes, and the torch dtypes they are. Knows nothing else."""
+"""Maps the dtype names of safetensors to torch dtypes and back."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Whether weights are numbers: a NaN is reported by name here, instead of as a black picture later."""
+"""Finds weights with NaN or infinity, which would otherwise show later as black images."""
 
 import torch
 
@@ -21,7 +21,7 @@ def _can_be_non_finite(reader: TensorReader, name: str) -> bool:
 
 
 def _all_finite(tensor: torch.Tensor) -> bool:
-    # In chunks, because eight-bit floats have no test of their own and become four times as large for it.
+    # In chunks: torch cannot test eight-bit floats, so they are converted to fp32 at four times the size.
     for chunk in tensor.reshape(-1).split(_CHUNK_ITEMS):
         wide = chunk.float() if chunk.element_size() == 1 else chunk
         if not bool(torch.isfinite(wide).all()):

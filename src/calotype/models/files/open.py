@@ -1,6 +1,6 @@
-"""Opens any known kind of weight file as tensors; old pickles by way of a converted copy that is kept.
+"""Opens any known kind of weight file as tensors; converts old pickles and caches the converted copy.
 
-Knows where copies are kept and when one may be used again. How a pickle is read safely is `pickle_sandbox`.
+`pickle_sandbox` reads the pickle safely.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from calotype.models.files.sniff import FileKind
 
 
 def open_tensors(path: Path, *, inside: Path | None = None, progress: Progress | None = None) -> TensorFile:
-    """Open a weight file by what it holds, whatever its name. No pickle is ever loaded in this process."""
+    """Open a weight file by its content, whatever its name. This process never unpickles."""
     opened = open_model_file(path, inside=inside)
     try:
         if opened.kind is FileKind.SAFETENSORS:
@@ -35,13 +35,13 @@ def _open_converted(opened: OpenedFile, progress: Progress | None) -> TensorFile
         try:
             convert_pickle(opened, copy, sha256=origin.sha256, progress=progress)
         except OSError as error:
-            place = f"{copy.parent} cannot be written: {error.strerror}; set CALOTYPE_CACHE to another place"
-            raise ModelFileError(opened.path, f"has to be converted, but {place}") from None
+            rule = f"{copy.parent} cannot be written: {error.strerror}; set CALOTYPE_CACHE to another folder"
+            raise ModelFileError(opened.path, f"needs conversion, but {rule}") from None
     return open_safetensors(copy, origin=origin)
 
 
 def _usable(copy: Path, origin: Origin) -> bool:
-    """Whether an earlier conversion can stand in: whole by the strict check, and made by today's rules."""
+    """Whether a cached conversion is valid: it passes the strict check and the current rules made it."""
     if not copy.exists():
         return False
     try:

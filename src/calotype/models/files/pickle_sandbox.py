@@ -1,7 +1,7 @@
-"""Has an old torch pickle converted to safetensors by a separate, sealed process. Only tensors come out.
+"""Converts an old torch pickle to safetensors in a separate, sandboxed process that outputs only tensors.
 
-This process never unpickles anything: it starts `pickle_child`, waits, and trusts the result no more than any
-other file. `torch.load(weights_only=True)` is not used, because it has been broken more than once.
+This process never unpickles: it starts `pickle_child`, waits, and checks the result like any other file.
+`torch.load(weights_only=True)` is not used, because it has been broken more than once.
 """
 
 import dataclasses
@@ -26,29 +26,29 @@ from calotype.models.files.sniff import FileKind
 
 _RULES_VERSION = "1"
 _PROGRESS_INTERVAL_S = 0.2
-_KEPT_ENVIRONMENT = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+_PASSED_ENVIRONMENT = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 
 @dataclass(frozen=True)
 class ConversionReport:
-    """What came out of a pickle, and what did not."""
+    """What a conversion wrote and what it left out."""
 
     tensors: int
-    """How many tensors were written."""
+    """Number of tensors written."""
     written_bytes: int
     """The size of the safetensors file."""
     dropped_values: int
-    """Numbers, texts and other values among the weights that are not tensors."""
+    """Number of values among the weights that are not tensors, such as numbers and texts."""
     left_out: tuple[str, ...]
-    """Entries beside the weights that were not taken along, such as optimizer states."""
+    """Entries outside the weights that were skipped, such as optimizer states."""
     placeholders: tuple[str, ...]
-    """Known harmless classes the pickle named; nothing of them was run or kept."""
+    """Known harmless classes that the pickle names; none of their code ran."""
     protections: tuple[str, ...]
-    """What held the reading process: namespaces, no_new_privs, rlimits, seccomp."""
+    """The sandbox protections that were active: namespaces, no_new_privs, rlimits, seccomp."""
 
 
 def provenance(sha256: str) -> dict[str, str]:
-    """The metadata of a converted file: which content it was made from, by which version of the rules."""
+    """The metadata of a converted file: the digest of its source and the version of the rules."""
     return {"format": "pt", "converted_from_sha256": sha256, "conversion_rules": _RULES_VERSION}
 
 
@@ -60,7 +60,7 @@ def convert_pickle(
     limits: SandboxLimits | None = None,
     progress: Progress | None = None,
 ) -> ConversionReport:
-    """Convert a torch pickle to safetensors at `destination`; a refused file leaves nothing behind."""
+    """Convert a torch pickle to safetensors at `destination`; a rejected file leaves no output."""
     if opened.kind is FileKind.TORCH_TAR:
         rule = "is a torch checkpoint in the tar format of before 2017; open it with torch and save it again"
         raise ModelFileError(opened.path, rule)
@@ -92,7 +92,7 @@ def _run_child(
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         pass_fds=(opened.fd, target.fileno()),
-        env={name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ},
+        env={name: os.environ[name] for name in _PASSED_ENVIRONMENT if name in os.environ},
         cwd="/",
     )
     with child:
@@ -100,17 +100,17 @@ def _run_child(
             _wait(child, opened, target, limits.wall_s, progress)
         finally:
             child.kill()
-        # Only now that it has ended: a hostile process could send without end, but a pipe holds so much.
-        answer, _ = child.communicate()
+        # Only after it has ended: a hostile process could send without end, but a pipe's capacity is finite.
+        output, _ = child.communicate()
     if child.returncode != 0:
-        raise ModelFileError(opened.path, _cause_of_death(child.returncode, limits))
-    return _checked_report(opened.path, answer)
+        raise ModelFileError(opened.path, _exit_reason(child.returncode, limits))
+    return _parse_report(opened.path, output)
 
 
 def _wait(
     child: subprocess.Popen[bytes], opened: OpenedFile, target: IO[bytes], wall_s: float, progress: Progress
 ) -> None:
-    """Wait for the end, watching how far the output has come."""
+    """Wait for the child to end and report progress by the size of the output."""
     deadline = time.monotonic() + wall_s
     progress.start(f"converting {opened.path.name}", opened.size_bytes)
     written = 0
@@ -120,7 +120,7 @@ def _wait(
             child.wait(min(left_s, _PROGRESS_INTERVAL_S))
         except subprocess.TimeoutExpired:
             if left_s == 0:
-                rule = f"was given up: reading it takes longer than the allowed {wall_s} seconds"
+                rule = f"is not converted: reading it takes longer than the allowed {wall_s} seconds"
                 raise ModelFileError(opened.path, rule) from None
             now = os.fstat(target.fileno()).st_size
             progress.advance(now - written)
@@ -129,22 +129,20 @@ def _wait(
             return
 
 
-def _cause_of_death(returncode: int, limits: SandboxLimits) -> str:
+def _exit_reason(returncode: int, limits: SandboxLimits) -> str:
     if returncode == -signal.SIGXCPU:
-        return (
-            f"was given up: reading it takes more than the allowed {limits.cpu_s} seconds of processor time"
-        )
+        return f"is not converted: reading it takes more than the allowed {limits.cpu_s} seconds of CPU time"
     if returncode == -signal.SIGKILL:
-        return "was given up: the system killed the process reading it, as it does when memory runs out"
+        return "is not converted: the system killed the process reading it, probably for lack of memory"
     if returncode < 0:
-        return f"is malformed: the process reading it died of {signal.Signals(-returncode).name}"
-    return f"could not be read: the process reading it ended with status {returncode}"
+        return f"is malformed: the process reading it died with {signal.Signals(-returncode).name}"
+    return f"could not be read: the process reading it exited with status {returncode}"
 
 
-def _checked_report(path: Path, answer: bytes) -> ConversionReport:
-    """The child's report; a child that was taken over could say anything, so its form is checked."""
+def _parse_report(path: Path, output: bytes) -> ConversionReport:
+    """Parse and validate the child's report; a compromised child could send anything."""
     try:
-        report = json.loads(answer)
+        report = json.loads(output)
         if "refused" in report:
             raise ModelFileError(path, _printable(report["refused"]))
         return ConversionReport(

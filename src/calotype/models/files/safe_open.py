@@ -1,7 +1,7 @@
-"""A model file opened once: everything after works on the descriptor, never on the path again.
+"""Opens a model file once; all later reads use the descriptor, never the path again.
 
-A file that is swapped on disk between check and load therefore changes nothing, and one that is written to
-while it is read is noticed. Knows kinds of file but not what is inside them.
+Replacing the file on disk between check and load therefore has no effect, and writes to it during a read are
+detected.
 """
 
 import hashlib
@@ -27,33 +27,33 @@ _SPECIAL_FILES = (
 
 
 class OpenedFile:
-    """A regular file and its descriptor. Reads by position, so threads can share it."""
+    """A regular file and its descriptor. It reads by position, so threads can share it."""
 
     def __init__(self, path: Path, fd: int) -> None:
-        """Take over `fd`; `path` is only how messages call the file."""
+        """Take ownership of `fd`; `path` only names the file in messages."""
         self.path = path
         self.fd = fd
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
-            found = next((name for test, name in _SPECIAL_FILES if test(status.st_mode)), "a special file")
-            raise ModelFileError(path, f"is {found}; a model must be a regular file")
+            kind = next((name for test, name in _SPECIAL_FILES if test(status.st_mode)), "a special file")
+            raise ModelFileError(path, f"is {kind}; a model must be a regular file")
         self.size_bytes = status.st_size
         self._mtime_ns = status.st_mtime_ns
 
     @property
     def kind(self) -> FileKind:
-        """What the content is, whatever the name says; content that is no weight file is refused."""
+        """The kind of the content, whatever the file's name; content that is no weight file is an error."""
         if self.size_bytes == 0:
             raise ModelFileError(self.path, "is empty (0 bytes)")
         head = self.read_at(0, min(HEAD_BYTES, self.size_bytes))
         kind = detect_kind(head, self.size_bytes)
         if kind is None:
-            found = f"{describe_start(head)}, {self.size_bytes} bytes in all"
-            raise ModelFileError(self.path, f"is neither safetensors nor a torch checkpoint: {found}")
+            content = f"{describe_start(head)}, {self.size_bytes} bytes in all"
+            raise ModelFileError(self.path, f"is neither safetensors nor a torch checkpoint: {content}")
         return kind
 
     def read_at(self, offset: int, num_bytes: int) -> bytes:
-        """Exactly `num_bytes` from `offset`."""
+        """Read exactly `num_bytes` from `offset`."""
         buffer = bytearray(num_bytes)
         self.read_into(memoryview(buffer), offset)
         return bytes(buffer)
@@ -64,31 +64,31 @@ class OpenedFile:
         while filled < len(buffer):
             count = os.preadv(self.fd, [buffer[filled:]], offset + filled)
             if count == 0:
-                wanted, end = offset + len(buffer), offset + filled
+                required, end = offset + len(buffer), offset + filled
                 raise ModelFileError(
-                    self.path, f"ends at byte {end} while byte {wanted} is needed; it was cut short"
+                    self.path, f"ends at byte {end} while byte {required} is needed; it is truncated"
                 )
             filled += count
 
     def check_unchanged(self) -> None:
-        """Refuse a file that somebody wrote to since it was opened."""
+        """Raise ModelFileError if the file was written to since it was opened."""
         status = os.fstat(self.fd)
-        # ctime is left out: it also changes when the name is removed, which does not touch the content.
+        # ctime is not compared: it also changes when the name is removed, which leaves the content as is.
         if (status.st_size, status.st_mtime_ns) != (self.size_bytes, self._mtime_ns):
             change = f"{self.size_bytes} bytes before, {status.st_size} now"
             raise ModelFileError(self.path, f"was written to while it was being read ({change})")
 
     def sha256(self, progress: Progress | None = None) -> str:
         """The digest of the content in hexadecimal."""
-        watcher = progress or Silent()
-        watcher.start(f"checking {self.path.name}", self.size_bytes)
+        reporter = progress or Silent()
+        reporter.start(f"checking {self.path.name}", self.size_bytes)
         digest = hashlib.sha256()
         buffer = memoryview(bytearray(min(_HASH_CHUNK_BYTES, self.size_bytes)))
         for offset in range(0, self.size_bytes, _HASH_CHUNK_BYTES):
             chunk = buffer[: min(_HASH_CHUNK_BYTES, self.size_bytes - offset)]
             self.read_into(chunk, offset)
             digest.update(chunk)
-            watcher.advance(len(chunk))
+            reporter.advance(len(chunk))
         self.check_unchanged()
         return digest.hexdigest()
 
@@ -107,7 +107,7 @@ class OpenedFile:
 
 
 def open_model_file(path: Path, *, inside: Path | None = None) -> OpenedFile:
-    """Open a weight file for reading. With `inside`, a link that leads out of that folder is refused."""
+    """Open a weight file for reading. With `inside`, reject a link that leaves that folder."""
     opened = open_regular(path, inside=inside)
     try:
         _ = opened.kind
@@ -118,9 +118,9 @@ def open_model_file(path: Path, *, inside: Path | None = None) -> OpenedFile:
 
 
 def open_regular(path: Path, *, inside: Path | None = None) -> OpenedFile:
-    """Open any regular file for reading; devices, pipes, sockets and folders are refused."""
+    """Open any regular file for reading; reject devices, pipes, sockets and folders."""
     try:
-        # Without O_NONBLOCK, opening a FIFO would wait for a writer for ever.
+        # Without O_NONBLOCK, opening a FIFO would block until a writer opens it.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except FileNotFoundError:
         raise NotFoundError(f"{path}: there is no such file") from None
@@ -138,7 +138,7 @@ def open_regular(path: Path, *, inside: Path | None = None) -> OpenedFile:
 
 
 def _check_inside(opened: OpenedFile, folder: Path) -> None:
-    """Judge the file that is open, not what the path may lead to by now."""
+    """Check the file that is open, not the one that the path may lead to by now."""
     real = opened.path.resolve()
     if not real.is_relative_to(folder.resolve()):
         raise ModelFileError(opened.path, f"is a link to {real}, which is outside {folder}")

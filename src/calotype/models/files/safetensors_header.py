@@ -1,6 +1,6 @@
-"""The strict check of a safetensors header, done before any tensor byte is touched. No torch.
+"""Validates a safetensors header before any tensor is read.
 
-Stricter than the format's own library: duplicate keys, odd names and unknown fields are refused as well.
+It is stricter than the format's own library: it also rejects duplicate keys, odd names and unknown fields.
 """
 
 import json
@@ -30,7 +30,7 @@ _FIELDS = {"dtype", "shape", "data_offsets"}
 
 @dataclass(frozen=True)
 class Header:
-    """What a safetensors file says it holds; every statement has been checked against the file's size."""
+    """The contents that a safetensors file declares, validated against the file's size."""
 
     tensors: Mapping[str, TensorEntry]
     metadata: Mapping[str, str]
@@ -42,7 +42,7 @@ class _RepeatedKeyError(ValueError):
 
 
 def strict_json(file: object, text: bytes, what: str) -> dict[str, object]:
-    """A JSON object without repeated keys, NaN or excessive nesting; anything else is refused as `what`."""
+    """Parse a JSON object; reject repeated keys, NaN and deep nesting. `what` names it in messages."""
     try:
         decoded = text.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -61,7 +61,7 @@ def strict_json(file: object, text: bytes, what: str) -> dict[str, object]:
 
 
 def read_header(opened: OpenedFile) -> Header:
-    """Read and check the header of `opened`."""
+    """Read and validate the header of `opened`."""
     length = _header_length(opened)
     data_start = _LENGTH_BYTES + length
     text = opened.read_at(_LENGTH_BYTES, length)
@@ -80,10 +80,10 @@ def _header_length(opened: OpenedFile) -> int:
     length = int.from_bytes(opened.read_at(0, _LENGTH_BYTES), "little")
     if length > MAX_SAFETENSORS_HEADER_BYTES_LENGTH:
         limit = MAX_SAFETENSORS_HEADER_BYTES_LENGTH
-        raise ModelFileError(opened.path, f"says its header has {length} bytes, the limit is {limit}")
+        raise ModelFileError(opened.path, f"declares a header of {length} bytes, the limit is {limit}")
     if _LENGTH_BYTES + length > size:
         rest = size - _LENGTH_BYTES
-        raise ModelFileError(opened.path, f"says its header has {length} bytes, but only {rest} bytes follow")
+        raise ModelFileError(opened.path, f"declares a header of {length} bytes, but only {rest} follow")
     if length == 0 or opened.read_at(_LENGTH_BYTES, 1) != b"{":
         start = opened.read_at(_LENGTH_BYTES, min(length, 8))
         raise ModelFileError(opened.path, f"has a header that does not begin with '{{' but with {start!r}")
@@ -143,12 +143,12 @@ def _checked_entry(opened: OpenedFile, name: str, value: object) -> TensorEntry:
 
 
 def _are_sizes(value: object) -> bool:
-    """A list of non-negative ints; True and False are ints in Python and are not wanted here."""
+    """Whether this is a list of non-negative ints; True and False, which are ints in Python, do not count."""
     return isinstance(value, list) and all(type(item) is int and 0 <= item <= MAX_BYTES for item in value)
 
 
 def _check_coverage(opened: OpenedFile, tensors: Mapping[str, TensorEntry], data_bytes: int) -> None:
-    """Tensors must fill the data section exactly once: no overlap, no hole, nothing missing, nothing left."""
+    """Require that tensors cover the data section exactly: no overlap, gap, missing or trailing bytes."""
     position, previous = 0, ""
     for name, entry in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].end)):
         if entry.start < position:

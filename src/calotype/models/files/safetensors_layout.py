@@ -1,6 +1,6 @@
-"""Where tensors lie in a safetensors file, and the header that says so. No torch, opens no file.
+"""Computes the positions of tensors in a safetensors file and encodes its header.
 
-Standard library only, because the sealed process that reads old pickles writes its result with it.
+It uses only the standard library, because the sandboxed process that reads old pickles imports it.
 """
 
 import json
@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-# In the order the safetensors library writes them: widest first, which keeps every tensor aligned.
+# In the order in which the safetensors library writes them: widest first, which keeps every tensor aligned.
 ITEM_BYTES = {
     "U64": 8,
     "I64": 8,
@@ -43,7 +43,7 @@ _HEADER_ALIGNMENT = 8
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """One tensor of a file: dtype as safetensors writes it ("F16"), shape, place within the data section."""
+    """One tensor of a file: dtype in safetensors' notation ("F16"), shape, position in the data section."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -56,12 +56,12 @@ class TensorEntry:
 
 
 def bytes_of(dtype: str, shape: Sequence[int]) -> int:
-    """How many bytes a tensor takes."""
+    """Size of a tensor in bytes."""
     return math.prod(shape) * ITEM_BYTES[dtype]
 
 
 def broken_name_rule(name: str) -> str | None:
-    """Why `name` cannot be a tensor's name, or None when it can."""
+    """Why `name` cannot be a tensor's name, or None if it can."""
     shown = name if len(name) <= 80 else f"{name[:77]}..."
     if not name:
         return "a tensor has an empty name"
@@ -69,14 +69,14 @@ def broken_name_rule(name: str) -> str | None:
         return f"tensor name {shown!r} has {len(name)} characters, the limit is {MAX_TENSOR_NAME_LENGTH}"
     if not name.isprintable():
         return f"tensor name {shown!r} holds control characters"
-    # Names become attribute paths on modules; these would reach into Python itself.
+    # Names become attribute paths of modules; these would access Python internals.
     if _DUNDER.search(name):
         return f"tensor name {shown!r} holds a Python-internal part such as __class__"
     return None
 
 
 def lay_out(tensors: Mapping[str, tuple[str, Sequence[int]]]) -> dict[str, TensorEntry]:
-    """Places for tensors given as name → (dtype, shape), in the order their bytes are written."""
+    """Positions of tensors given as name → (dtype, shape), in the order in which they are written."""
     entries = {}
     position = 0
     for name in sorted(tensors, key=lambda n: (_RANK[tensors[n][0]], n)):
@@ -88,7 +88,7 @@ def lay_out(tensors: Mapping[str, tuple[str, Sequence[int]]]) -> dict[str, Tenso
 
 
 def encode_header(entries: Mapping[str, TensorEntry], metadata: Mapping[str, str] | None) -> bytes:
-    """Everything that stands before the first tensor byte, padded so that the tensors begin aligned."""
+    """The bytes before the first tensor, padded so that tensors are aligned."""
     header: dict[str, object] = {} if metadata is None else {METADATA_KEY: dict(metadata)}
     for name, entry in entries.items():
         header[name] = {

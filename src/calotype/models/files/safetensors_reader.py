@@ -1,7 +1,7 @@
-"""Reading tensors out of a checked safetensors file, one at a time. Knows nothing of what they mean.
+"""Reads tensors from a validated safetensors file, one at a time.
 
-The file is read, not mapped: when a mapped file is truncated by somebody else, the next touch of it kills the
-whole process with SIGBUS, and a server must not die of that.
+The file is read, not mapped: if another process truncates a mapped file, the next access kills the whole
+process with SIGBUS, which a server must survive.
 """
 
 from collections.abc import KeysView, Mapping
@@ -22,7 +22,7 @@ from calotype.models.files.sniff import FileKind
 
 @dataclass(frozen=True)
 class Origin:
-    """The file the user named, when the tensors are read from a converted copy of it."""
+    """The user's file, if the tensors are read from a converted copy of it."""
 
     path: Path
     kind: FileKind
@@ -30,13 +30,13 @@ class Origin:
 
 
 class TensorFile(TensorReader):
-    """A weight file whose header has been checked.
+    """A weight file with a validated header.
 
-    `path`, `kind` and `sha256()` are those of the file the user named, also when a converted copy is read.
+    `path`, `kind` and `sha256()` are those of the user's file, even if a converted copy is read.
     """
 
     def __init__(self, opened: OpenedFile, origin: Origin | None = None) -> None:
-        """Take over `opened`, which must be safetensors, and check its header."""
+        """Take ownership of `opened`, which must be safetensors, and validate its header."""
         self._opened = opened
         self._header = read_header(opened)
         self.path = origin.path if origin else opened.path
@@ -67,7 +67,7 @@ class TensorFile(TensorReader):
             raw = tensor.reshape(-1).view(torch.uint8)
             self._opened.read_into(raw.numpy().data, self._header.data_start + entry.start)
             self._opened.check_unchanged()
-            # Torch takes any other byte in a boolean tensor as licence for undefined behaviour.
+            # Any other byte in a boolean tensor is undefined behavior in torch.
             if tensor.dtype == torch.bool and int(raw.max()) > 1:
                 found = f"byte {int(raw.max())} is neither 0 nor 1"
                 raise ModelFileError(self.path, f"tensor {name!r} is BOOL, but its {found}")
@@ -83,7 +83,7 @@ class TensorFile(TensorReader):
 
 
 def open_safetensors(path: Path, *, inside: Path | None = None, origin: Origin | None = None) -> TensorFile:
-    """Open a file that has to be safetensors."""
+    """Open a file that must be safetensors."""
     opened = open_model_file(path, inside=inside)
     try:
         if opened.kind is not FileKind.SAFETENSORS:

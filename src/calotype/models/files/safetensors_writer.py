@@ -1,6 +1,6 @@
-"""Writing safetensors one tensor at a time, so that memory holds one tensor whatever the file's size.
+"""Writes safetensors one tensor at a time, so that memory holds only one tensor at once.
 
-Byte for byte what the safetensors library would write. Knows nothing of what the tensors mean.
+The output equals that of the safetensors library byte for byte.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,9 +26,9 @@ def write_safetensors(
     *,
     progress: Progress | None = None,
 ) -> None:
-    """Write `entries` (name → dtype, shape) to `path`, asking `produce` for each tensor as its turn comes.
+    """Write `entries` (name → dtype, shape) to `path`; `produce` returns each tensor when it is due.
 
-    An interrupted write leaves what was at `path` before. A tensor unlike its declaration is a ValueError.
+    An interrupted write keeps the previous file. A tensor that differs from its entry raises ValueError.
     """
     with atomic_write(path) as file:
         stream_safetensors(file, entries, produce, metadata, progress or Silent())
@@ -59,15 +59,15 @@ def stream_safetensors(
 
 
 def _safetensors_name(name: str, dtype: torch.dtype) -> str:
-    known = SAFETENSORS_NAMES.get(dtype)
-    if known is None:
+    dtype_name = SAFETENSORS_NAMES.get(dtype)
+    if dtype_name is None:
         raise ValueError(f"tensor {name!r}: safetensors cannot hold {dtype}")
-    return known
+    return dtype_name
 
 
 def _checked_bytes(name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: Sequence[int]) -> memoryview:
     if tensor.dtype != dtype or tuple(tensor.shape) != tuple(shape):
-        made, declared = f"{tensor.dtype} {tuple(tensor.shape)}", f"{dtype} {tuple(shape)}"
-        raise ValueError(f"tensor {name!r} was declared as {declared} but produced as {made}")
+        produced, declared = f"{tensor.dtype} {tuple(tensor.shape)}", f"{dtype} {tuple(shape)}"
+        raise ValueError(f"tensor {name!r} was declared as {declared} but produced as {produced}")
     raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
     return raw.numpy().data

@@ -1,6 +1,6 @@
-"""Weights of a folder in one file, or in several with an index as diffusers and transformers lay them out.
+"""Reads and writes a folder's weights in one file or in shards with an index, as diffusers does.
 
-Knows file names and the index, nothing of models. The index is a stranger's text: its names are checked.
+The index is untrusted: its file names are validated.
 """
 
 import hashlib
@@ -37,9 +37,9 @@ def write_sharded(
     metadata: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> list[Path]:
-    """Write `stem.safetensors`, or shards of at most `max_shard_bytes` and their index; the paths written.
+    """Write `stem.safetensors`, or shards of at most `max_shard_bytes` and an index; return the paths.
 
-    All files appear together at the end, and those of an earlier write that are no longer part of it go.
+    All files appear together at the end, and leftover files of an earlier write are removed.
     """
     shards = _plan_shards(entries, max_shard_bytes)
     count = len(shards)
@@ -48,12 +48,12 @@ def write_sharded(
         names = [f"{stem}.safetensors"]
     index = folder / f"{stem}.safetensors.index.json"
     with ExitStack() as stack:
-        # Entered first, so renamed last: an index never names a shard that is not there yet.
+        # Entered first, so renamed last: an index never names a shard that does not exist yet.
         index_file = stack.enter_context(atomic_write(index)) if count > 1 else None
         for name, shard in zip(names, shards, strict=True):
             file = stack.enter_context(atomic_write(folder / name))
             stream_safetensors(file, shard, produce, metadata, progress or Silent())
-            # Now rather than at the end, so that the renames follow each other at once.
+            # Sync now rather than at the end, so that the renames follow each other without delay.
             file.flush()
             os.fsync(file.fileno())
         if index_file is not None:
@@ -64,7 +64,7 @@ def write_sharded(
 
 
 def _plan_shards(entries: Declared, max_shard_bytes: int) -> list[Declared]:
-    """Fill shards in the order given; a tensor over the limit gets a shard of its own."""
+    """Fill shards in the given order; a tensor above the limit gets its own shard."""
     if max_shard_bytes <= 0:
         raise ValueError(f"max_shard_bytes is {max_shard_bytes}, it must be positive")
     shards: list[dict[str, tuple[torch.dtype, tuple[int, ...]]]] = [{}]
@@ -91,16 +91,16 @@ def _encode_index(names: list[str], shards: list[Declared]) -> bytes:
 
 
 def _remove_earlier(folder: Path, stem: str, keep: list[Path]) -> None:
-    ours = re.compile(re.escape(stem) + r"(\.safetensors\.index\.json|(-\d{5}-of-\d{5})?\.safetensors)")
+    pattern = re.compile(re.escape(stem) + r"(\.safetensors\.index\.json|(-\d{5}-of-\d{5})?\.safetensors)")
     for path in folder.iterdir():
-        if path not in keep and ours.fullmatch(path.name):
+        if path not in keep and pattern.fullmatch(path.name):
             path.unlink()
 
 
 def open_weights(folder: Path, stem: str, *, inside: Path | None = None) -> TensorReader:
-    """The weights `stem` of `folder`: one safetensors file, shards with an index, or an old `.bin`.
+    """Open the weights `stem` of `folder`: one safetensors file, shards with an index, or an old `.bin`.
 
-    Links must stay `inside`, which is `folder` unless the caller knows a wider place, such as a hub cache.
+    Links must stay `inside`, by default `folder`; for a hub cache the caller passes a wider folder.
     """
     index = _index_of(folder, stem)
     whole = folder / f"{stem}.safetensors"
@@ -118,7 +118,7 @@ def open_weights(folder: Path, stem: str, *, inside: Path | None = None) -> Tens
 
 
 def present_stem(folder: Path, stems: Sequence[str]) -> str:
-    """The first of `stems` with weights in `folder`, safetensors before pickles; the first if none has."""
+    """The first of `stems` with weights in `folder`, safetensors before pickles; else the first stem."""
     safe = [
         stem
         for stem in stems
@@ -129,14 +129,14 @@ def present_stem(folder: Path, stems: Sequence[str]) -> str:
 
 
 def _index_of(folder: Path, stem: str) -> Path:
-    """Libraries put a variant's name, such as the fp16 of model.fp16, last in the name of its index."""
-    plain, dot, variant = stem.rpartition(".")
-    theirs = folder / f"{plain}.safetensors.index.{variant}.json"
-    return theirs if dot and theirs.is_file() else folder / f"{stem}.safetensors.index.json"
+    """The index of `stem`; libraries put a variant (the fp16 of model.fp16) last in the index's name."""
+    base, dot, variant = stem.rpartition(".")
+    variant_index = folder / f"{base}.safetensors.index.{variant}.json"
+    return variant_index if dot and variant_index.is_file() else folder / f"{stem}.safetensors.index.json"
 
 
 class ShardedTensors(TensorReader):
-    """Tensors spread over several files, read through the index that names the file of each."""
+    """Tensors in several files, located by an index."""
 
     def __init__(self, index: Path, inside: Path) -> None:
         self.path = index
@@ -145,7 +145,7 @@ class ShardedTensors(TensorReader):
             self._shards: dict[str, TensorFile] = {}
             for name in sorted(set(weight_map.values())):
                 self._shards[name] = stack.enter_context(_open_shard(index, name, inside))
-            self._where = {tensor: self._shards[name] for tensor, name in weight_map.items()}
+            self._shard_by_tensor = {tensor: self._shards[name] for tensor, name in weight_map.items()}
             for tensor, name in weight_map.items():
                 if tensor not in self._shards[name]:
                     raise ModelFileError(
@@ -163,7 +163,7 @@ class ShardedTensors(TensorReader):
         return sum(self.entry(name).num_bytes for name in self)
 
     def keys(self) -> KeysView[str]:
-        return self._where.keys()
+        return self._shard_by_tensor.keys()
 
     def entry(self, name: str) -> TensorEntry:
         return self._shard_of(name).entry(name)
@@ -172,7 +172,7 @@ class ShardedTensors(TensorReader):
         return self._shard_of(name).read(name)
 
     def sha256(self, progress: Progress | None = None) -> str:
-        """One digest for all: that of the shards' digests and names, one a line as sha256sum prints them."""
+        """The digest of the shards' digests and names, one per line in the format of sha256sum."""
         lines = [f"{shard.sha256(progress)}  {name}\n" for name, shard in self._shards.items()]
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
@@ -180,7 +180,7 @@ class ShardedTensors(TensorReader):
         self._open.close()
 
     def _shard_of(self, name: str) -> TensorFile:
-        shard = self._where.get(name)
+        shard = self._shard_by_tensor.get(name)
         if shard is None:
             raise self.no_such_tensor(name)
         return shard
@@ -209,4 +209,4 @@ def _open_shard(index: Path, name: str, inside: Path) -> TensorFile:
     try:
         return open_safetensors(index.parent / name, inside=inside)
     except NotFoundError:
-        raise ModelFileError(index, f"names the shard {name}, which is not there") from None
+        raise ModelFileError(index, f"names the shard {name}, which does not exist") from None

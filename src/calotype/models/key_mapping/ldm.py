@@ -1,8 +1,7 @@
-"""The whole table between a single original file and the parts of a diffusers folder.
+"""The mapping table between a single original file and the parts of a diffusers folder.
 
-One `KeyMapping` per tensor of the original file: the diffusers tensors it is made of and the change of
-form between them. Reads and writes of both layouts go through this table, so both directions agree by
-construction.
+It has one `KeyMapping` per tensor of the original file: the corresponding diffusers tensors and the layout
+change between them. Both reads and writes use this table, so both directions agree by construction.
 """
 
 from __future__ import annotations
@@ -28,23 +27,23 @@ SDXL_TEXT = ("conditioner.embedders.0.transformer.", "conditioner.embedders.1.mo
 
 
 CLIP_TEXT = (SD1_TEXT, SDXL_TEXT[0])
-"""Where a text encoder keeps the names of transformers."""
+"""Prefixes of text encoders with the names of transformers."""
 OPEN_CLIP_TEXT = (SD2_TEXT, REFINER_TEXT, SDXL_TEXT[1])
-"""Where a text encoder has those of OpenCLIP."""
+"""Prefixes of text encoders with the names of OpenCLIP."""
 
 
 class Form(Enum):
-    """How the original tensor's form differs from the diffusers one."""
+    """How the layout of the original tensor differs from the diffusers one."""
 
     SAME = "same"
-    POINTWISE = "1×1 convolution there, linear here"
-    TRANSPOSED = "transposed there"
-    JOINED = "several here, stacked into one there"
+    POINTWISE = "1×1 convolution in the original, linear in diffusers"
+    TRANSPOSED = "transposed in the original"
+    JOINED = "one tensor in the original, several in diffusers"
 
 
 @dataclass(frozen=True)
 class KeyMapping:
-    """One original tensor and what it is here: (part, tensor name) of each piece."""
+    """One original tensor and its diffusers tensors: (part, tensor name) of each piece."""
 
     original: str
     pieces: tuple[tuple[str, str], ...]
@@ -63,7 +62,7 @@ class KeyMapping:
                 return tensors[0]
 
     def from_original(self, tensor: Tensor) -> list[Tensor]:
-        """The pieces, in order; each owns its memory so that the joined tensor can be let go."""
+        """The pieces, in order; each owns its memory so that the joined tensor can be freed."""
         match self.form:
             case Form.JOINED:
                 return [piece.clone() for piece in tensor.chunk(len(self.pieces))]
@@ -88,10 +87,10 @@ class KeyMapping:
 
 
 def usual_name(name: str) -> str:
-    """The name of a tensor of a single file as the table has it.
+    """The table's name for a tensor of a single file.
 
-    transformers 5 and some merging tools leave the `text_model.` level out of a text encoder. diffusers'
-    conversion scripts then rename only a part of what they would rename with it.
+    transformers 5 and some merging tools omit the `text_model.` level of a text encoder. diffusers'
+    conversion scripts then rename only some of the tensors.
     """
     for prefix in CLIP_TEXT:
         rest = name.removeprefix(prefix)
@@ -99,30 +98,30 @@ def usual_name(name: str) -> str:
             return f"{prefix}text_model.{rest}"
     for prefix in OPEN_CLIP_TEXT:
         rest = name.removeprefix(prefix)
-        for level, there in open_clip.WITHOUT_LEVEL.items():
-            if rest != name and rest.startswith(level):
-                return f"{prefix}{there}{rest.removeprefix(level)}"
+        for old, new in open_clip.WITHOUT_LEVEL.items():
+            if rest != name and rest.startswith(old):
+                return f"{prefix}{new}{rest.removeprefix(old)}"
     return name
 
 
 def key_mappings(architecture: Architecture, names: Collection[str] = ()) -> list[KeyMapping]:
     """The table for every tensor of `architecture`.
 
-    Where files write a text encoder in more than one way, the file's tensor `names` select the way. Without
-    `names` the table has the names that the authors of the model wrote.
+    Some text encoders have several naming schemes in files; the file's tensor `names` select one. Without
+    `names`, the table has the names that the model's authors used.
     """
-    table = _part(architecture, "unet", UNET, unet.module_names(architecture.unet))
+    table = _part_rows(architecture, "unet", UNET, unet.module_names(architecture.unet))
     table += vae_key_mappings(architecture, VAE)
     if architecture.family == "sdxl" and len(architecture.text_encoders) == 1:
-        table += _open_clip(architecture, "text_encoder_2", REFINER_TEXT, names)
+        table += _open_clip_rows(architecture, "text_encoder_2", REFINER_TEXT, names)
     elif architecture.family == "sdxl":
-        table += _same_names(architecture, "text_encoder", SDXL_TEXT[0])
-        table += _open_clip(architecture, "text_encoder_2", SDXL_TEXT[1], names)
+        table += _same_name_rows(architecture, "text_encoder", SDXL_TEXT[0])
+        table += _open_clip_rows(architecture, "text_encoder_2", SDXL_TEXT[1], names)
     elif architecture.family == "sd2" and not _only_transformers(names):
-        table += _open_clip(architecture, "text_encoder", SD2_TEXT, names)
+        table += _open_clip_rows(architecture, "text_encoder", SD2_TEXT, names)
     else:
-        # diffusers' own script also writes Stable Diffusion 2 so where the `text_model.` level is missing.
-        table += _same_names(architecture, "text_encoder", SD1_TEXT)
+        # diffusers' script also writes Stable Diffusion 2 this way if the `text_model.` level is missing.
+        table += _same_name_rows(architecture, "text_encoder", SD1_TEXT)
     return table
 
 
@@ -134,17 +133,19 @@ def _only_transformers(names: Collection[str]) -> bool:
 
 
 def vae_key_mappings(architecture: Architecture, prefix: str) -> list[KeyMapping]:
-    """The autoencoder's rows alone; separate VAE files have no prefix."""
-    return _part(architecture, "vae", prefix, vae.module_names(architecture.vae))
+    """The rows of the VAE alone; separate VAE files have no prefix."""
+    return _part_rows(architecture, "vae", prefix, vae.module_names(architecture.vae))
 
 
-def _part(architecture: Architecture, part: str, prefix: str, modules: Mapping[str, str]) -> list[KeyMapping]:
+def _part_rows(
+    architecture: Architecture, part: str, prefix: str, modules: Mapping[str, str]
+) -> list[KeyMapping]:
     rows = []
     for name, shape in architecture.tensor_shapes(part).items():
         original = rename_prefixes(name, modules)
         if original is None:
-            rule = f"its {part} has {name!r}, which the original layout has no place for"
-            raise ModelFileError(architecture.name, f"{rule}; it exists as a diffusers folder only")
+            rule = f"its {part} has {name!r}, which the original layout does not support"
+            raise ModelFileError(architecture.name, f"{rule}; save it as a diffusers folder")
         module = name.rpartition(".")[0]
         pointwise = part == "vae" and module.endswith(vae.LINEAR_HERE_CONVOLUTION_THERE) and len(shape) == 2
         form = Form.POINTWISE if pointwise else Form.SAME
@@ -152,26 +153,26 @@ def _part(architecture: Architecture, part: str, prefix: str, modules: Mapping[s
     return rows
 
 
-def _same_names(architecture: Architecture, part: str, prefix: str) -> list[KeyMapping]:
+def _same_name_rows(architecture: Architecture, part: str, prefix: str) -> list[KeyMapping]:
     return [KeyMapping(f"{prefix}{name}", ((part, name),)) for name in architecture.tensor_shapes(part)]
 
 
-def _open_clip(
-    architecture: Architecture, part: str, prefix: str, found: Collection[str]
+def _open_clip_rows(
+    architecture: Architecture, part: str, prefix: str, file_names: Collection[str]
 ) -> list[KeyMapping]:
     num_layers = int(architecture.parts()[part]["num_hidden_layers"])
     rows = [
         KeyMapping(f"{prefix}{original}", tuple((part, piece) for piece in pieces), Form.JOINED)
         for original, pieces in open_clip.fused_keys(num_layers).items()
     ]
-    taken = {piece for row in rows for _, piece in row.pieces}
+    joined = {piece for row in rows for _, piece in row.pieces}
     names = open_clip.state_dict_keys(num_layers)
     for name in architecture.tensor_shapes(part):
-        if name not in taken:
+        if name not in joined:
             original, form = f"{prefix}{names[name]}", Form.SAME
             if name in open_clip.TRANSPOSED_THERE:
-                # Older versions of diffusers' script left the linear layer as it is, `.weight` included.
+                # Older versions of diffusers' script keep the linear layer as it is, `.weight` included.
                 linear = f"{prefix}{name}"
-                original, form = (linear, Form.SAME) if linear in found else (original, Form.TRANSPOSED)
+                original, form = (linear, Form.SAME) if linear in file_names else (original, Form.TRANSPOSED)
             rows.append(KeyMapping(original, ((part, name),), form))
     return rows

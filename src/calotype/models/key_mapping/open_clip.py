@@ -1,6 +1,6 @@
-"""OpenCLIP ↔ transformers names of a text encoder. Knows nothing of tensors.
+"""Maps the names of a text encoder between OpenCLIP and transformers.
 
-OpenCLIP keeps query, key and value of a layer in one matrix; transformers keeps three.
+OpenCLIP joins query, key and value of a layer in one matrix; transformers has three.
 """
 
 LAYER = {
@@ -18,25 +18,25 @@ OUTSIDE_THE_LAYERS = {
     "text_model.final_layer_norm.bias": "ln_final.bias",
     "text_projection.weight": "text_projection",
 }
-# What diffusers' conversion scripts leave of names that lack the `text_model.` level, and what is meant.
+# Names without the `text_model.` level that diffusers' scripts do not rename → their OpenCLIP names.
 WITHOUT_LEVEL = {
     "encoder.layers.": "transformer.resblocks.",
     "final_layer_norm.": "ln_final.",
     "embeddings.token_embedding.weight": "token_embedding.weight",
     "embeddings.position_embedding.weight": "positional_embedding",
 }
-# OpenCLIP multiplies from the right by a plain matrix where transformers has a linear layer.
+# OpenCLIP multiplies from the right by a matrix where transformers has a linear layer.
 TRANSPOSED_THERE = ("text_projection.weight",)
 
 
 def state_dict_keys(num_layers: int) -> dict[str, str]:
-    """Transformers tensor → OpenCLIP tensor, for those that correspond one to one."""
+    """Transformers tensor → OpenCLIP tensor, for tensors that correspond one to one."""
     names = dict(OUTSIDE_THE_LAYERS)
     for layer in range(num_layers):
-        for ours, theirs in LAYER.items():
+        for transformers, open_clip in LAYER.items():
             for kind in ("weight", "bias"):
-                here = f"text_model.encoder.layers.{layer}.{ours}.{kind}"
-                names[here] = f"transformer.resblocks.{layer}.{theirs}.{kind}"
+                name = f"text_model.encoder.layers.{layer}.{transformers}.{kind}"
+                names[name] = f"transformer.resblocks.{layer}.{open_clip}.{kind}"
     return names
 
 

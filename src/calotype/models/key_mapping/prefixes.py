@@ -1,14 +1,14 @@
-"""Looking up a module by the longest prefix of a name that a table knows. Knows nothing of any naming."""
+"""Renames a module path by its longest prefix in a table."""
 
 from collections.abc import Mapping
 
 
 def rename_prefixes(name: str, modules: Mapping[str, str]) -> str | None:
-    """`name` with its longest known leading part replaced, or None when no part of it is known."""
-    known, rest = name, ""
-    while known not in modules:
-        known, dot, last = known.rpartition(".")
+    """`name` with its longest known prefix replaced, or None if no prefix is prefix."""
+    prefix, rest = name, ""
+    while prefix not in modules:
+        prefix, dot, last = prefix.rpartition(".")
         if not dot:
             return None
         rest = f".{last}{rest}"
-    return modules[known] + rest
+    return modules[prefix] + rest

@@ -1,4 +1,4 @@
-"""Original ↔ diffusers module names of the UNet, from its configuration. Knows nothing of tensors."""
+"""Maps the UNet's module names between the diffusers and the original layout, from its configuration."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -35,13 +35,18 @@ def module_names(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _layers(config: Mapping[str, Any]) -> list[int]:
-    """How many layers each level has on the way down."""
+    """The number of layers of each level of the down path."""
     layers = config["layers_per_block"]
     return [layers] * len(config["down_block_types"]) if isinstance(layers, int) else list(layers)
 
 
 def _resnet(names: dict[str, str], diffusers: str, original: str) -> None:
-    names.update({f"{diffusers}.{ours}": f"{original}.{theirs}" for ours, theirs in RESNET.items()})
+    names.update(
+        {
+            f"{diffusers}.{diffusers_name}": f"{original}.{original_name}"
+            for diffusers_name, original_name in RESNET.items()
+        }
+    )
 
 
 def _down(config: Mapping[str, Any], names: dict[str, str]) -> None:

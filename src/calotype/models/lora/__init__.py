@@ -1,6 +1,6 @@
-"""Low-rank adapters: read in any of the dialects people share them in, put into a model and taken out again.
+"""Low-rank adapters (LoRA): reads their file formats, merges them into a model and removes them again.
 
-In reading order: `adapter`, `layer_names`, `declared`, `dialects`, `stack`.
+Reading order: `adapter`, `key_mapping`, `metadata`, `formats`, `merge`.
 """
 
 from calotype.models.lora.adapter import Adapter, LayerUpdate

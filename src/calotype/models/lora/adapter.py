@@ -1,7 +1,6 @@
-"""What a LoRA is once its dialect is forgotten: one small update per layer.
+"""A LoRA independent of its file format: one low-rank update per layer.
 
-Hu et al. 2021, arXiv:2106.09685: W' = W + strength · (alpha / rank) · up · down. Knows nothing of files or
-dialects.
+Hu et al. 2021, arXiv:2106.09685: W' = W + strength · (alpha / rank) · up · down.
 """
 
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 Target = tuple[str, str]
-"""The part of a model and the module in it that an update is for, under published names."""
+"""The part of a model and the module in it that an update applies to, under published names."""
 
 
 @dataclass(frozen=True)
@@ -22,14 +21,14 @@ class LayerUpdate:
     up: Tensor
     alpha: float
     middle: Tensor | None = None
-    """Core of a Tucker-decomposed convolution, where the trainer wrote one."""
+    """Core of a Tucker-decomposed convolution, if the trainer wrote one."""
 
     @property
     def rank(self) -> int:
         return self.down.shape[0]
 
     def delta(self, shape: torch.Size, device: torch.device) -> Tensor:
-        """What strength 1 adds to a weight of this shape, in fp32."""
+        """The update at strength 1 for a weight of this shape, in fp32."""
         down, up = self.down.to(device, torch.float32), self.up.to(device, torch.float32)
         if self.middle is None:
             product = up.flatten(1) @ down.flatten(1)

@@ -1,7 +1,4 @@
-"""The dialects LoRA files are written in, each brought to (part, module) → update, and every update checked.
-
-Knows nothing of strengths or of live models.
-"""
+"""Reads the formats of LoRA files into (part, module) → update and validates every update."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from calotype.models.lora.key_mapping import COMFY_TEXT_ENCODERS, LayerNames
 from calotype.models.lora.metadata import DeclaredScaling
 from calotype.models.resolve import configured_sha256, file_sha256
 
-# What each dialect calls the pieces of one layer's update.
+# The suffix of each tensor of a layer's update, in all formats.
 TENSOR_SUFFIXES = {
     ".lora_down.weight": "down",
     ".lora_up.weight": "up",
@@ -48,7 +45,7 @@ OTHER_METHODS = {
     r"\.diff(_b)?$": "a full difference",
     r"\.oft_\w+$": "OFT",
     r"\.[wb]_norm$": "a full norm",
-    r"\.lora_embedding_[AB]": "LoRA of a table of words",
+    r"\.lora_embedding_[AB]": "LoRA of a token embedding table",
     r"\.lora_B(\.[^.]+)?\.bias$": "LoRA with biases",
     r"\.scalar$": "LoRA with a trained scale (LyCORIS)",
     r"\.[ab][12]\.weight$": "GLoRA",
@@ -72,7 +69,7 @@ def read_adapter(path: Path, architecture: Architecture) -> Adapter:
 
 
 def adapter_sha256(path: Path) -> str:
-    """What identifies the LoRA in `path`; a folder's settings say how strongly it counts."""
+    """A hash that identifies the LoRA in `path`, with a folder's settings, which scale it."""
     return configured_sha256(path, PEFT_SETTINGS) if path.is_dir() else file_sha256(path)
 
 
@@ -95,62 +92,64 @@ def _read_layers(
     for key in file:
         _refuse_other_methods(file.path, key)
         # peft may put the adapter's name before `.weight`.
-        plain = re.sub(r"\.(lora_[AB])\.[^.]+\.weight$", r".\1.weight", key)
-        ending = next((ending for ending in TENSOR_SUFFIXES if plain.endswith(ending)), None)
-        target = names.find(plain.removesuffix(ending)) if ending else None
-        if target is None and _is_nothing_of_comfy(file, key):
+        name = re.sub(r"\.(lora_[AB])\.[^.]+\.weight$", r".\1.weight", key)
+        suffix = next((suffix for suffix in TENSOR_SUFFIXES if name.endswith(suffix)), None)
+        target = names.find(name.removesuffix(suffix)) if suffix else None
+        if target is None and _is_unused_comfy_zero(file, key):
             continue
-        if ending is None or target is None:
+        if suffix is None or target is None:
             rule = f"{key!r} names no layer of {architecture.title}; is it for another base model?"
             raise ModelFileError(file.path, rule)
-        earlier = pieces[target].get(TENSOR_SUFFIXES[ending])
-        if earlier is not None:
+        duplicate = pieces[target].get(TENSOR_SUFFIXES[suffix])
+        if duplicate is not None:
             raise ModelFileError(
-                file.path, f"{earlier.key!r} and {key!r} are the same matrix of the same layer"
+                file.path, f"{duplicate.key!r} and {key!r} are the same matrix of the same layer"
             )
-        pieces[target][TENSOR_SUFFIXES[ending]] = _Piece(key, _read_finite(file, key))
+        pieces[target][TENSOR_SUFFIXES[suffix]] = _Piece(key, _read_finite(file, key))
     if not pieces:
-        raise ModelFileError(file.path, "holds no tensors, so no LoRA")
+        raise ModelFileError(file.path, "holds no tensors, so it is no LoRA")
     return {
-        target: _update(file.path, target, found, architecture, declared) for target, found in pieces.items()
+        target: _build_update(file.path, target, tensors, architecture, declared)
+        for target, tensors in pieces.items()
     }
 
 
-def _is_nothing_of_comfy(file: TensorFile, key: str) -> bool:
-    """ComfyUI takes updates of whole text encoders, and so of tables and of a projection that nobody uses.
+def _is_unused_comfy_zero(file: TensorFile, key: str) -> bool:
+    """Whether this is an unused zero update of a text encoder.
 
-    They are zeros where two models have them in common.
+    ComfyUI extracts updates of whole text encoders, including tables and a projection that no model uses.
+    They are zero where both models share them.
     """
     return key.startswith(COMFY_TEXT_ENCODERS) and not file.read(key).any()
 
 
 def _refuse_other_methods(path: Path, key: str) -> None:
-    for mark, method in OTHER_METHODS.items():
-        if re.search(mark, key):
+    for pattern, method in OTHER_METHODS.items():
+        if re.search(pattern, key):
             raise ModelFileError(path, f"{key!r} belongs to {method}, which is not supported: LoRA is")
 
 
 def _read_finite(file: TensorFile, key: str) -> Tensor:
     tensor = file.read(key)
-    # An alpha may be a whole number.
+    # An alpha may be an integer.
     if tensor.dim() > 1 and not tensor.is_floating_point():
         raise ModelFileError(file.path, f"{key!r} is {tensor.dtype}; quantized LoRAs cannot be loaded")
     if not torch.isfinite(tensor.float()).all():
-        raise ModelFileError(file.path, f"{key!r} holds NaN or infinity; every picture would be black")
+        raise ModelFileError(file.path, f"{key!r} holds NaN or infinity; every image would be black")
     return tensor
 
 
-def _update(
+def _build_update(
     file: Path,
     target: Target,
     pieces: Mapping[str, _Piece],
     architecture: Architecture,
     declared: DeclaredScaling,
 ) -> LayerUpdate:
-    for wanted in ("down", "up"):
-        if wanted not in pieces:
+    for matrix in ("down", "up"):
+        if matrix not in pieces:
             (first, *_) = pieces.values()
-            rule = f"{first.key!r} has no {wanted!r} matrix beside it; the file is incomplete"
+            rule = f"{first.key!r} has no matching {matrix!r} matrix; the file is incomplete"
             raise ModelFileError(file, rule)
     part, module = target
     _check_fit(file, pieces, architecture, part, module)
@@ -177,7 +176,7 @@ def _written_alpha(file: Path, piece: _Piece | None) -> float | None:
 def _check_fit(
     file: Path, pieces: Mapping[str, _Piece], architecture: Architecture, part: str, module: str
 ) -> None:
-    """Refuse matrices that do not fit each other, or not the layer."""
+    """Raise ModelFileError for matrices that do not fit each other or the layer."""
     (down_key, down), (up_key, up) = pieces["down"], pieces["up"]
     shape = architecture.tensor_shapes(part)[f"{module}.weight"]
     rank = down.shape[0] if down.dim() > 1 else 0
@@ -185,16 +184,16 @@ def _check_fit(
     middle = pieces.get("middle")
     if rank == 0 or up.dim() < 2 or prod(up.shape[1:]) != rank:
         sizes = f"it is {list(down.shape)}, {up_key!r} is {list(up.shape)}"
-        raise ModelFileError(file, f"{down_key!r} and its other half differ in rank: {sizes}")
+        raise ModelFileError(file, f"{down_key!r} and its up matrix differ in rank: {sizes}")
     if middle is not None and (len(shape) != 4 or tuple(middle.tensor.shape) != core):
-        found = list(middle.tensor.shape)
+        actual = list(middle.tensor.shape)
         needs = f"needs {list(core)}" if len(shape) == 4 else "is no convolution"
-        raise ModelFileError(file, f"{middle.key!r} has shape {found}, the layer {needs}")
+        raise ModelFileError(file, f"{middle.key!r} has shape {actual}, the layer {needs}")
     inputs, expected = prod(down.shape[1:]), prod(shape[1:]) if middle is None else shape[1]
     if inputs != expected or up.shape[0] != shape[0]:
-        made, needed = f"{up.shape[0]}×{inputs}", f"{shape[0]}×{expected}"
+        actual_size, needed = f"{up.shape[0]}×{inputs}", f"{shape[0]}×{expected}"
         base = (
             BASE_BY_CONTEXT.get(down.shape[1], "another base") if "attn2.to_k" in module else "another base"
         )
-        rule = f"{down_key!r} belongs to an update of {made}, {part}.{module} is {needed}"
+        rule = f"{down_key!r} belongs to an update of {actual_size}, {part}.{module} is {needed}"
         raise ModelFileError(file, f"{rule}; the LoRA is for {base}, the model is {architecture.title}")

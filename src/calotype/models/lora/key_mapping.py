@@ -1,8 +1,8 @@
-"""Which layer of a model a name in a LoRA file means.
+"""Maps the names in a LoRA file to the layers of a model.
 
 kohya flattens module names with underscores (and writes SDXL in the original names); diffusers and peft keep
-the dots; so does ComfyUI, with the original names in the UNet and its own for text encoders. A name is looked
-up among the architecture's own layers, never guessed from its underscores. Knows nothing of tensors.
+the dots; so does ComfyUI, with original names in the UNet and its own prefixes for text encoders. A name is
+looked up among the architecture's layers, never guessed from its underscores.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ NOT_LAYERS = ("token_embedding", "position_embedding")
 
 
 class LayerNames:
-    """Finds the (part, module) that a name in a file means."""
+    """Finds the (part, module) of a name in a LoRA file."""
 
     def __init__(self, architecture: Architecture, part: str | None = None) -> None:
-        """With `part`, names that do not say which part they are of are looked up in that one only."""
+        """With `part`, names without a part are looked up in that part only."""
         parts = [name for name in architecture.parts() if name != "vae"]
         self._layers = {name: _layers(architecture.tensor_shapes(name)) for name in parts}
         self._flat = {
@@ -54,23 +54,26 @@ class LayerNames:
             original = rename_prefixes(layer, originals)
             if original is not None:
                 self._flat["unet"][original.replace(".", "_")] = layer
-        self._unsaid = [part] if part in self._layers else parts
+        self._default_parts = [part] if part in self._layers else parts
 
     def find(self, name: str) -> Target | None:
-        """The layer that `name` (without the ending that says which matrix it is) means."""
+        """The layer of `name`, which excludes the suffix of the matrix."""
         for prefix, part in (KOHYA_PARTS | COMFY_PARTS).items():
             if name.startswith(prefix):
                 layer = self._flat.get(part, {}).get(name.removeprefix(prefix).replace(".", "_"))
                 return (part, layer) if layer else None
-        return self._dotted(name.replace(PEFT_PREFIX, ""))
+        return self._find_dotted(name.replace(PEFT_PREFIX, ""))
 
-    def _dotted(self, name: str) -> Target | None:
+    def _find_dotted(self, name: str) -> Target | None:
         for old, new in OLD_DIFFUSERS:
             name = name.replace(old, new)
-        said, _, rest = name.partition(".")
-        places = [(said, rest)] if said in self._layers else [(part, name) for part in self._unsaid]
-        for part, module in places:
-            # Newer transformers have no `text_model` level; old attention processors no list of outputs.
+        prefix, _, rest = name.partition(".")
+        if prefix in self._layers:
+            targets = [(prefix, rest)]
+        else:
+            targets = [(part, name) for part in self._default_parts]
+        for part, module in targets:
+            # Newer transformers lack the `text_model` level; old attention processors lack the output index.
             for candidate in (module, f"text_model.{module}", f"{module}.0"):
                 if candidate in self._layers[part]:
                     return part, candidate
@@ -78,6 +81,6 @@ class LayerNames:
 
 
 def _layers(shapes: Mapping[str, tuple[int, ...]]) -> set[str]:
-    """Linear and convolution layers: what has a weight of two dimensions or more and is no table."""
+    """Linear and convolution layers: modules with a weight of two or more dimensions, except embeddings."""
     weights = {name.removesuffix(".weight") for name, shape in shapes.items() if len(shape) > 1}
     return {layer for layer in weights if not layer.endswith(NOT_LAYERS)}

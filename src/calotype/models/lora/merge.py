@@ -1,7 +1,6 @@
-"""The adapters that are in a live model just now; puts others in and takes them out, to the bit.
+"""Merges adapters into the weights of a loaded model and restores the base weights bit for bit.
 
-Weights are changed in place, so whatever was captured or compiled around them stays valid, and the base model
-is never read again. Knows nothing of files.
+Weights change in place, so CUDA graphs and compiled code stay valid, and the base model is never read again.
 """
 
 from __future__ import annotations
@@ -21,40 +20,40 @@ Use = tuple[Adapter, float, float]
 
 
 class LoraMerger:
-    """Holds the untouched copy of every weight an adapter has ever changed here."""
+    """Merges adapters; keeps an original copy of every weight that an adapter has changed."""
 
     def __init__(self, parts: Mapping[str, nn.Module]) -> None:
         self._parts = parts
-        self._untouched: dict[Target, Tensor] = {}
-        self._changed: dict[Target, Updates] = {}
-        """What is in each changed weight; nothing while it is being written."""
+        self._originals: dict[Target, Tensor] = {}
+        self._merged: dict[Target, Updates] = {}
+        """The updates in each changed weight; an empty list while the weight is being written."""
 
     @torch.no_grad()
     def use(self, uses: Sequence[Use]) -> None:
         """Make exactly these adapters active; an empty list restores the base weights bit for bit."""
         wanted = _by_layer(uses)
-        for target in self._changed.keys() - wanted.keys():
-            self._weight(target).copy_(self._untouched[target])
-            del self._changed[target]
+        for target in self._merged.keys() - wanted.keys():
+            self._weight(target).copy_(self._originals[target])
+            del self._merged[target]
         for target, updates in wanted.items():
-            if _same(self._changed.get(target), updates):
+            if _same(self._merged.get(target), updates):
                 continue
             weight = self._weight(target)
-            if target not in self._untouched:
-                self._untouched[target] = weight.detach().to("cpu", copy=True)
-            # Noted before the change: if that fails halfway, the next call still knows what to restore.
-            self._changed[target] = []
-            # From the untouched copy each time: adding and subtracting would leave rounding behind.
-            total = self._untouched[target].to(weight.device, torch.float32, copy=True)
+            if target not in self._originals:
+                self._originals[target] = weight.detach().to("cpu", copy=True)
+            # Recorded before the change: if that fails halfway, the next call still restores the weight.
+            self._merged[target] = []
+            # Always start from the original copy: adding and subtracting would accumulate rounding errors.
+            total = self._originals[target].to(weight.device, torch.float32, copy=True)
             for update, amount in updates:
                 total += amount * update.delta(weight.shape, weight.device)
             weight.copy_(total)
-            self._changed[target] = updates
+            self._merged[target] = updates
 
     def _weight(self, target: Target) -> Tensor:
         part, module = target
-        live = self._parts[part]
-        return live.get_submodule(module_name(module, live)).get_parameter("weight")
+        model = self._parts[part]
+        return model.get_submodule(module_name(module, model)).get_parameter("weight")
 
 
 def _same(one: Updates | None, other: Updates) -> bool:

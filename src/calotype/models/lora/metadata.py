@@ -1,7 +1,4 @@
-"""How strongly an update counts, where a LoRA says so apart from its tensors.
-
-That is peft's settings file, or the note that diffusers leaves in the metadata. Knows nothing of tensors.
-"""
+"""Reads the scaling (alpha) of a LoRA's updates from peft's settings file or diffusers' metadata entry."""
 
 from __future__ import annotations
 
@@ -13,34 +10,34 @@ from typing import Any
 
 from calotype.models.lora.adapter import Target
 
-DIFFUSERS_NOTE = "lora_adapter_metadata"
+DIFFUSERS_KEY = "lora_adapter_metadata"
 SECOND_ENCODER_CLASS = "CLIPTextModelWithProjection"
 
 _MAX_ALPHA = 1e6
-"""Far beyond any that was trained with."""
+"""Far above any alpha used in training."""
 _LITERAL = re.compile(r"\^?(\w|\\?\.)+\$?")
 
 
 class DeclaredScaling:
-    """What was declared beside the tensors, for every layer or for some."""
+    """The scaling that a file declares apart from its tensors, for all layers or some."""
 
     def __init__(self, metadata: Mapping[str, str], settings: Mapping[str, Any]) -> None:
         self._settings = settings
         try:
-            noted = json.loads(metadata.get(DIFFUSERS_NOTE, "{}"))
+            declared = json.loads(metadata.get(DIFFUSERS_KEY, "{}"))
         except (ValueError, RecursionError):
-            noted = {}
-        self._noted: Mapping[str, Any] = noted if isinstance(noted, dict) else {}
+            declared = {}
+        self._declared: Mapping[str, Any] = declared if isinstance(declared, dict) else {}
 
     @property
     def part(self) -> str | None:
-        """The part a peft adapter is for, where its settings name a class that only one part has."""
+        """The part of a peft adapter, if its settings name a class that only one part has."""
         mapping = self._settings.get("auto_mapping")
-        named = mapping.get("base_model_class") if isinstance(mapping, dict) else None
-        return "text_encoder_2" if named == SECOND_ENCODER_CLASS else None
+        class_name = mapping.get("base_model_class") if isinstance(mapping, dict) else None
+        return "text_encoder_2" if class_name == SECOND_ENCODER_CLASS else None
 
     def alpha(self, target: Target, rank: int) -> float | None:
-        """The alpha of one layer's update, or None where none was declared; a ValueError if it is unclear."""
+        """The alpha of one layer's update, or None if none is declared; an invalid one is a ValueError."""
         part, module = target
         source = self._settings or self._of_part(part)
         value = _by_pattern(source.get("alpha_pattern"), module)
@@ -48,26 +45,26 @@ class DeclaredScaling:
             value = source.get("lora_alpha")
         if not isinstance(value, int | float):
             return None
-        # Written so that NaN is refused too.
+        # The negation rejects NaN too.
         if not abs(value) <= _MAX_ALPHA:
-            raise ValueError(f"its alpha for {module} is no number up to {_MAX_ALPHA:g}")
-        # Rank-stabilised updates are divided by the root of the rank, not by the rank.
+            raise ValueError(f"its alpha for {module} is not a number up to {_MAX_ALPHA:g}")
+        # Rank-stabilized updates are divided by the square root of the rank, not by the rank.
         return value * math.sqrt(rank) if source.get("use_rslora") else float(value)
 
     def _of_part(self, part: str) -> Mapping[str, Any]:
         prefix = f"{part}."
         return {
-            key.removeprefix(prefix): value for key, value in self._noted.items() if key.startswith(prefix)
+            key.removeprefix(prefix): value for key, value in self._declared.items() if key.startswith(prefix)
         }
 
 
 def _by_pattern(patterns: object, module: str) -> object:
-    """The value for a module; peft's patterns are ends of module names, or whole ones after a `^`."""
+    """The value for a module; peft's patterns are suffixes of module names, or whole names after a `^`."""
     if not isinstance(patterns, dict):
         return None
     names = (module, module.removeprefix("text_model."))
     for pattern, value in patterns.items():
-        # Taken literally: a stranger's regular expression could keep us busy for ever.
+        # Matched literally: an untrusted regular expression could run forever.
         if not _LITERAL.fullmatch(pattern):
             raise ValueError(f"its alpha_pattern {pattern!r} is not the plain name of a module")
         literal = pattern.strip("^$").replace("\\", "")

@@ -1,14 +1,13 @@
-"""The parts of a model by their names and weights, without the libraries that define them.
+"""Builds the modules of a model's parts without importing diffusers and transformers.
 
-diffusers and transformers take seconds to import, most of the time to a first picture, and where our own
-forward passes run they are needed for nothing but the names of weights. So a UNet and an autoencoder are
-outlined here: the same layers under the same names. Whoever does ask one for diffusers' forward pass gets it,
-on the same weights, and waits for the import then (`borrowing.py`). Text encoders are small enough to be
-whole (`text.py`).
+Importing these libraries takes seconds, most of the time to the first image, and the native forward passes
+need only the names of their weights. So the skeletons of UNet and VAE have the same layers under the same
+names. A call of a skeleton's forward pass imports diffusers and runs its module on the same weights
+(`fallback.py`). Text encoders are small enough to be complete (`clip_text.py`).
 
-Only what Stable Diffusion's configurations say is known; for any other `build_skeleton` has nothing, and the
-libraries' classes are used. Reading order: `settings.py`, `borrowing.py`, `blank.py`, `layers.py`, `unet.py`,
-`autoencoder.py`, `text.py`.
+The skeletons support the configurations of Stable Diffusion; for others `build_skeleton` returns None, and
+the libraries' classes are used. Reading order: `config.py`, `fallback.py`, `init_free_layers.py`,
+`layers.py`, `unet.py`, `vae.py`, `clip_text.py`.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _MODULES: dict[str, Callable[[Settings], nn.Module]] = {
 
 
 def build_skeleton(config: Mapping[str, Any]) -> nn.Module | None:
-    """The part of this configuration; None where it says something that is not known here."""
+    """Build the part of this configuration; None for a configuration that the skeletons do not support."""
     kind = str(config["_class_name"])
     settings = _KINDS[kind](config)
     return None if settings is None else _MODULES[kind](settings)

@@ -1,4 +1,4 @@
-"""CLIP's text encoders: tokens that look at those before them. Knows nothing of prompts."""
+"""CLIP's text encoders: transformers with causal attention."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ _FREE: dict[str, Any] = {
     "layer_norm_eps": 1e-5,
     "eos_token_id": 49407,
 }
-# Of training, of generating text, and of whoever wrote the file.
+# Settings of training and text generation, and notes on how the file was saved.
 _IGNORED = (
     *("attention_dropout", "dropout", "initializer_factor", "initializer_range"),
     *("architectures", "bos_token_id", "dtype", "model_type", "pad_token_id", "torch_dtype"),
     "transformers_version",
 )
 MAX_IS_END = 2
-"""An end mark that means the largest token there is, from configurations that had it wrong."""
+"""An end token id from incorrect configurations; the end is then the largest token id in the text."""
 
 
 def settings_of(config: Mapping[str, Any]) -> Settings | None:
-    """None for text encoders with anything that is not known here."""
+    """Parse the configuration; None if it has unsupported settings."""
     settings = with_defaults(config, _FREE, {}, _IGNORED)
     return settings if settings is not None and settings.hidden_act in _ACTIVATIONS else None
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """What an encoder says to windows of tokens, by transformers' names."""
+    """An encoder's output for windows of tokens, with transformers' names."""
 
     last_hidden_state: Tensor
     hidden_states: tuple[Tensor, ...]
-    """Before the first layer and after each."""
+    """The states before the first layer and after each layer."""
     pooler_output: Tensor
     text_embeds: Tensor | None = None
 
@@ -61,25 +61,25 @@ class TextEncoder(nn.Module):
         self.text_model = _Body(settings)
 
     def get_input_embeddings(self) -> nn.Embedding:
-        """The table of tokens."""
+        """The token embedding table."""
         return self.text_model.embeddings.token_embedding
 
     def forward(self, input_ids: Tensor, *, output_hidden_states: bool = True) -> Encoded:
-        del output_hidden_states  # nothing is saved by leaving them out
+        del output_hidden_states  # they cost nothing
         return self.text_model(input_ids)
 
 
 class ProjectingTextEncoder(TextEncoder):
-    """transformers' CLIPTextModelWithProjection: a summary beside the tokens."""
+    """transformers' CLIPTextModelWithProjection: also returns a pooled text embedding."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.text_projection = Linear(settings.hidden_size, settings.projection_dim, bias=False)
 
     def forward(self, input_ids: Tensor, *, output_hidden_states: bool = True) -> Encoded:
-        said = super().forward(input_ids, output_hidden_states=output_hidden_states)
-        summary = self.text_projection(said.pooler_output)
-        return Encoded(said.last_hidden_state, said.hidden_states, said.pooler_output, summary)
+        encoded = super().forward(input_ids, output_hidden_states=output_hidden_states)
+        pooled = self.text_projection(encoded.pooler_output)
+        return Encoded(encoded.last_hidden_state, encoded.hidden_states, encoded.pooler_output, pooled)
 
 
 class _Body(nn.Module):
@@ -93,9 +93,9 @@ class _Body(nn.Module):
     def forward(self, input_ids: Tensor) -> Encoded:
         states = self.encoder(self.embeddings(input_ids))
         last = self.final_layer_norm(states[-1])
-        marks = input_ids if self.eos_token_id == MAX_IS_END else input_ids == self.eos_token_id
-        # The first of several: what follows only fills the window.
-        ends = marks.int().argmax(dim=-1)
+        scores = input_ids if self.eos_token_id == MAX_IS_END else input_ids == self.eos_token_id
+        # The first of several end tokens: the others are padding.
+        ends = scores.int().argmax(dim=-1)
         return Encoded(last, states, last[torch.arange(len(last), device=last.device), ends])
 
 
@@ -106,8 +106,8 @@ class _Embeddings(nn.Module):
         self.position_embedding = Embedding(settings.max_position_embeddings, settings.hidden_size)
 
     def forward(self, input_ids: Tensor) -> Tensor:
-        places = torch.arange(input_ids.shape[-1], device=input_ids.device)
-        return self.token_embedding(input_ids) + self.position_embedding(places)
+        positions = torch.arange(input_ids.shape[-1], device=input_ids.device)
+        return self.token_embedding(input_ids) + self.position_embedding(positions)
 
 
 class _Layers(nn.Module):
@@ -150,8 +150,8 @@ class _Attention(nn.Module):
             layer(x).unflatten(-1, (self._heads, -1)).transpose(1, 2)
             for layer in (self.q_proj, self.k_proj, self.v_proj)
         )
-        seen = scaled_dot_product_attention(query, key, value, is_causal=True)
-        return self.out_proj(seen.transpose(1, 2).flatten(2))
+        attended = scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.out_proj(attended.transpose(1, 2).flatten(2))
 
 
 class _Mlp(nn.Module):
@@ -166,7 +166,7 @@ class _Mlp(nn.Module):
 
 
 def _quick_gelu(x: Tensor) -> Tensor:
-    """OpenAI's short form of it."""
+    """OpenAI's approximation of GELU."""
     return x * torch.sigmoid(1.702 * x)
 
 

@@ -1,4 +1,4 @@
-"""A part's configuration, with what it leaves out filled in. Knows no part."""
+"""Parses a part's configuration and fills in defaults."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Settings(dict[str, Any]):
-    """Read by item or by attribute, as the libraries' configurations are."""
+    """Settings with access by item or by attribute, as in the libraries' configurations."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -19,21 +19,21 @@ class Settings(dict[str, Any]):
 def with_defaults(
     config: Mapping[str, Any], free: Mapping[str, Any], fixed: Mapping[str, Any], ignored: Sequence[str] = ()
 ) -> Settings | None:
-    """The configuration over defaults; None if it says more than that.
+    """Merge the configuration with defaults; None if it has unsupported settings.
 
-    `free` are settings that may have any value, with what they have unless said. `fixed` are those that may
-    be said but not changed, `ignored` those that no weight and no number depends on.
+    `free` maps settings that may have any value to their defaults. `fixed` maps settings to their only
+    supported value. `ignored` settings affect neither weights nor results.
     """
-    said = {key: value for key, value in config.items() if not key.startswith("_")}
-    if any(key not in free and key not in fixed and key not in ignored for key in said):
+    given = {key: value for key, value in config.items() if not key.startswith("_")}
+    if any(key not in free and key not in fixed and key not in ignored for key in given):
         return None
-    if any(said.get(key, value) != value for key, value in fixed.items()):
+    if any(given.get(key, value) != value for key, value in fixed.items()):
         return None
-    return Settings({**fixed, **free, **said, "_class_name": config["_class_name"]})
+    return Settings({**fixed, **free, **given, "_class_name": config["_class_name"]})
 
 
 def for_each(value: Any, count: int) -> list[Any]:
-    """One value for each of several blocks: a single one is meant for all."""
+    """One value for each of `count` blocks; a single value applies to all."""
     values = list(value) if isinstance(value, list | tuple) else [value] * count
     if len(values) != count:
         raise ValueError(f"{len(values)} values for {count} blocks: {values}")

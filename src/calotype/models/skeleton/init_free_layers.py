@@ -1,7 +1,7 @@
-"""Torch's layers without drawing numbers for weights that are read from a file anyway.
+"""Torch's layers without weight initialization, because the weights are read from a file.
 
-On the meta device there are none to draw, but trying takes half the time of building a network, and for
-tables has torch import its compiler, which takes as long as all the rest of it. All else is torch's.
+On the meta device, initialization has no effect but takes half the time of building a network, and for
+embeddings makes torch import its compiler, which takes as long as the rest of torch.
 """
 
 from torch import nn
@@ -9,14 +9,14 @@ from torch import nn
 
 class Linear(nn.Linear):
     def reset_parameters(self) -> None:
-        """Leave them blank."""
+        """Leave the weights uninitialized."""
 
 
 class Conv2d(nn.Conv2d):
     def reset_parameters(self) -> None:
-        """Leave them blank."""
+        """Leave the weights uninitialized."""
 
 
 class Embedding(nn.Embedding):
     def reset_parameters(self) -> None:
-        """Leave them blank."""
+        """Leave the weights uninitialized."""

@@ -1,4 +1,4 @@
-"""The layers of Stable Diffusion's UNets. Knows nothing of how they are run."""
+"""The skeleton of Stable Diffusion's UNets."""
 
 from __future__ import annotations
 
@@ -65,20 +65,20 @@ _FIXED: dict[str, Any] = {
     "cross_attention_norm": None,
     "addition_embed_type_num_heads": 64,
 }
-# How diffusers rounds attention, and a size to ask for by default: neither is a matter of weights.
+# A default size and how diffusers rounds attention: neither affects the weights.
 _IGNORED = ("sample_size", "upcast_attention")
 _DOWN, _UP = {"DownBlock2D", "CrossAttnDownBlock2D"}, {"UpBlock2D", "CrossAttnUpBlock2D"}
 
 
 def settings_of(config: Mapping[str, Any]) -> Settings | None:
-    """None for UNets with anything that is not outlined here."""
+    """Parse the configuration; None if it has unsupported settings."""
     settings = with_defaults(config, _FREE, _FIXED, _IGNORED)
     if settings is None or not (_DOWN.issuperset(settings.down_block_types)):
         return None
     if not _UP.issuperset(settings.up_block_types) or not isinstance(settings.cross_attention_dim, int):
         return None
-    deep = settings.transformer_layers_per_block
-    if not isinstance(deep, int) and any(not isinstance(layers, int) for layers in deep):
+    depths = settings.transformer_layers_per_block
+    if not isinstance(depths, int) and any(not isinstance(layers, int) for layers in depths):
         return None
     return settings if settings.addition_embed_type in (None, "text_time") else None
 
@@ -89,46 +89,51 @@ class UnetSkeleton(Skeleton):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         widths = list(settings.block_out_channels)
-        told = 4 * widths[0]
+        time_width = 4 * widths[0]
         self.conv_in = Conv2d(settings.in_channels, widths[0], 3, padding=1)
         self.time_proj = Waves(widths[0], settings)
-        self.time_embedding = TimestepEmbedding(widths[0], told)
+        self.time_embedding = TimestepEmbedding(widths[0], time_width)
         if settings.addition_embed_type == "text_time":
             self.add_time_proj = Waves(settings.addition_time_embed_dim, settings)
-            self.add_embedding = TimestepEmbedding(settings.projection_class_embeddings_input_dim, told)
+            self.add_embedding = TimestepEmbedding(settings.projection_class_embeddings_input_dim, time_width)
         levels = _levels(settings)
-        self.down_blocks = nn.ModuleList(_down_blocks(settings, levels, told))
-        self.up_blocks = nn.ModuleList(_up_blocks(settings, levels[::-1], told))
-        self.mid_block = UNetMidBlock2DCrossAttn(settings, levels[-1], told)
+        self.down_blocks = nn.ModuleList(_down_blocks(settings, levels, time_width))
+        self.up_blocks = nn.ModuleList(_up_blocks(settings, levels[::-1], time_width))
+        self.mid_block = UNetMidBlock2DCrossAttn(settings, levels[-1], time_width)
         self.conv_norm_out = nn.GroupNorm(settings.norm_num_groups, widths[0], settings.norm_eps)
         self.conv_out = Conv2d(widths[0], settings.out_channels, 3, padding=1)
 
 
 class _Level:
-    """What the blocks at one size have in common."""
+    """The settings that the blocks at one resolution share."""
 
     def __init__(self, width: int, resnets: int, heads: int, layers: int) -> None:
         self.width, self.resnets, self.heads, self.layers = width, resnets, heads, layers
 
 
 def _levels(settings: Settings) -> list[_Level]:
-    """From the largest size to the smallest."""
+    """The levels from the largest resolution to the smallest."""
     widths = list(settings.block_out_channels)
     count = len(widths)
     if not count == len(settings.down_block_types) == len(settings.up_block_types):
         raise ValueError("block_out_channels, down_block_types and up_block_types differ in length")
     # `attention_head_dim` is diffusers' old name for the number of heads.
-    each = (settings.layers_per_block, settings.attention_head_dim, settings.transformer_layers_per_block)
+    per_level = (
+        settings.layers_per_block,
+        settings.attention_head_dim,
+        settings.transformer_layers_per_block,
+    )
     return [
-        _Level(*values) for values in zip(widths, *(for_each(value, count) for value in each), strict=True)
+        _Level(*values)
+        for values in zip(widths, *(for_each(value, count) for value in per_level), strict=True)
     ]
 
 
-def _down_blocks(settings: Settings, levels: list[_Level], told: int) -> list[nn.Module]:
+def _down_blocks(settings: Settings, levels: list[_Level], time_width: int) -> list[nn.Module]:
     blocks, width = [], levels[0].width
     for level, kind in zip(levels, settings.down_block_types, strict=True):
         widths = [width] + [level.width] * (level.resnets - 1)
-        block = _CLASSES[kind](settings, level, widths, told)
+        block = _CLASSES[kind](settings, level, widths, time_width)
         if level is not levels[-1]:
             block.downsamplers = nn.ModuleList([Downsample2D(level.width, padding=1)])
         blocks.append(block)
@@ -136,13 +141,14 @@ def _down_blocks(settings: Settings, levels: list[_Level], told: int) -> list[nn
     return blocks
 
 
-def _up_blocks(settings: Settings, levels: list[_Level], told: int) -> list[nn.Module]:
-    """Each residual block reads what was kept on the way down as well."""
+def _up_blocks(settings: Settings, levels: list[_Level], time_width: int) -> list[nn.Module]:
+    """Build the up blocks, whose residual blocks also read skip connections from the down blocks."""
     blocks, width = [], levels[0].width
-    for place, (level, kind) in enumerate(zip(levels, settings.up_block_types, strict=True)):
-        kept = [level.width] * level.resnets + [levels[min(place + 1, len(levels) - 1)].width]
-        own = [width] + [level.width] * level.resnets
-        block = _CLASSES[kind](settings, level, [a + b for a, b in zip(own, kept, strict=True)], told)
+    for index, (level, kind) in enumerate(zip(levels, settings.up_block_types, strict=True)):
+        skips = [level.width] * level.resnets + [levels[min(index + 1, len(levels) - 1)].width]
+        inputs = [width] + [level.width] * level.resnets
+        widths = [a + b for a, b in zip(inputs, skips, strict=True)]
+        block = _CLASSES[kind](settings, level, widths, time_width)
         if level is not levels[-1]:
             block.upsamplers = nn.ModuleList([Upsample2D(level.width)])
         blocks.append(block)
@@ -150,55 +156,59 @@ def _up_blocks(settings: Settings, levels: list[_Level], told: int) -> list[nn.M
     return blocks
 
 
-def _resnet(settings: Settings, width: int, out: int, told: int) -> ResnetBlock2D:
-    return ResnetBlock2D(width, out, groups=settings.norm_num_groups, eps=settings.norm_eps, told=told)
+def _resnet(settings: Settings, width: int, out: int, time_width: int) -> ResnetBlock2D:
+    return ResnetBlock2D(
+        width, out, groups=settings.norm_num_groups, eps=settings.norm_eps, time_width=time_width
+    )
 
 
 class DownBlock2D(nn.Module):
-    """Residual blocks at one size; `widths` are of what each reads."""
+    """Residual blocks at one resolution; `widths` are their input widths."""
 
-    def __init__(self, settings: Settings, level: _Level, widths: list[int], told: int) -> None:
+    def __init__(self, settings: Settings, level: _Level, widths: list[int], time_width: int) -> None:
         super().__init__()
-        self.resnets = nn.ModuleList(_resnet(settings, width, level.width, told) for width in widths)
+        self.resnets = nn.ModuleList(_resnet(settings, width, level.width, time_width) for width in widths)
         self.downsamplers: nn.ModuleList | None = None
         self.upsamplers: nn.ModuleList | None = None
 
 
 class UpBlock2D(DownBlock2D):
-    """The same on the way up."""
+    """The same layers for an up block."""
 
 
 class CrossAttnDownBlock2D(nn.Module):
     """Residual blocks with a transformer after each."""
 
-    def __init__(self, settings: Settings, level: _Level, widths: list[int], told: int) -> None:
+    def __init__(self, settings: Settings, level: _Level, widths: list[int], time_width: int) -> None:
         super().__init__()
         self.attentions = nn.ModuleList(Transformer2DModel(settings, level) for _ in widths)
-        self.resnets = nn.ModuleList(_resnet(settings, width, level.width, told) for width in widths)
+        self.resnets = nn.ModuleList(_resnet(settings, width, level.width, time_width) for width in widths)
         self.downsamplers: nn.ModuleList | None = None
         self.upsamplers: nn.ModuleList | None = None
 
 
 class CrossAttnUpBlock2D(CrossAttnDownBlock2D):
-    """The same on the way up."""
+    """The same layers for an up block."""
 
 
 class UNetMidBlock2DCrossAttn(nn.Module):
     """A transformer between two residual blocks."""
 
-    def __init__(self, settings: Settings, level: _Level, told: int) -> None:
+    def __init__(self, settings: Settings, level: _Level, time_width: int) -> None:
         super().__init__()
         self.attentions = nn.ModuleList([Transformer2DModel(settings, level)])
-        self.resnets = nn.ModuleList(_resnet(settings, level.width, level.width, told) for _ in range(2))
+        self.resnets = nn.ModuleList(
+            _resnet(settings, level.width, level.width, time_width) for _ in range(2)
+        )
 
 
 _CLASSES: dict[str, Any] = {
-    each.__name__: each for each in (DownBlock2D, CrossAttnDownBlock2D, UpBlock2D, CrossAttnUpBlock2D)
+    block.__name__: block for block in (DownBlock2D, CrossAttnDownBlock2D, UpBlock2D, CrossAttnUpBlock2D)
 }
 
 
 class Transformer2DModel(nn.Module):
-    """Places of a picture as tokens, and layers that mix them."""
+    """Transformer blocks over the positions of a feature map as tokens."""
 
     def __init__(self, settings: Settings, level: _Level) -> None:
         super().__init__()
@@ -206,37 +216,37 @@ class Transformer2DModel(nn.Module):
         self.norm = nn.GroupNorm(settings.norm_num_groups, width, eps=1e-6)
         linear = settings.use_linear_projection
         self.proj_in = Linear(width, width) if linear else Conv2d(width, width, 1)
-        seen = settings.cross_attention_dim
+        context_width = settings.cross_attention_dim
         self.transformer_blocks = nn.ModuleList(
-            BasicTransformerBlock(width, seen, level.heads) for _ in range(level.layers)
+            BasicTransformerBlock(width, context_width, level.heads) for _ in range(level.layers)
         )
         self.proj_out = Linear(width, width) if linear else Conv2d(width, width, 1)
 
 
 class BasicTransformerBlock(nn.Module):
-    """Attention to each other, attention to the prompt, and a wide layer."""
+    """Self-attention, cross-attention to the prompt, and a feed-forward layer."""
 
-    def __init__(self, width: int, seen: int, heads: int) -> None:
+    def __init__(self, width: int, context_width: int, heads: int) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(width)
         self.attn1 = Attention(width, width, heads, biases=False)
         self.norm2 = nn.LayerNorm(width)
-        self.attn2 = Attention(width, seen, heads, biases=False)
+        self.attn2 = Attention(width, context_width, heads, biases=False)
         self.norm3 = nn.LayerNorm(width)
         self.ff = FeedForward(width)
 
 
 class FeedForward(nn.Module):
-    """Four times as wide, half of it the gate of the other half."""
+    """A gated feed-forward layer of four times the width."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        # diffusers has a dropout in the middle, and counts it.
+        # diffusers has a dropout at index 1.
         self.net = nn.ModuleList([GEGLU(width, 4 * width), nn.Identity(), Linear(4 * width, width)])
 
 
 class GEGLU(nn.Module):
-    """Values and their gate at once."""
+    """The projection to values and their gate."""
 
     def __init__(self, width: int, out: int) -> None:
         super().__init__()
@@ -244,7 +254,7 @@ class GEGLU(nn.Module):
 
 
 class TimestepEmbedding(nn.Module):
-    """Two layers over a timestep's waves."""
+    """Two layers over a timestep's sinusoidal embedding."""
 
     def __init__(self, width: int, out: int) -> None:
         super().__init__()
@@ -256,7 +266,7 @@ class TimestepEmbedding(nn.Module):
 
 
 class Waves(nn.Module):
-    """A number as sines and cosines of slower and slower waves."""
+    """The sinusoidal embedding of a number: sines and cosines of decreasing frequencies."""
 
     def __init__(self, width: int, settings: Settings) -> None:
         super().__init__()
@@ -264,8 +274,8 @@ class Waves(nn.Module):
         self._cosines_first = settings.flip_sin_to_cos
 
     def forward(self, numbers: Tensor) -> Tensor:
-        places = torch.arange(self._half, dtype=torch.float32, device=numbers.device)
-        speeds = torch.exp(-math.log(10000) * places / (self._half - self._shift))
-        angles = numbers[:, None].float() * speeds
+        indices = torch.arange(self._half, dtype=torch.float32, device=numbers.device)
+        frequencies = torch.exp(-math.log(10000) * indices / (self._half - self._shift))
+        angles = numbers[:, None].float() * frequencies
         sines, cosines = torch.sin(angles), torch.cos(angles)
         return torch.cat([cosines, sines] if self._cosines_first else [sines, cosines], dim=-1)

@@ -1,4 +1,4 @@
-"""The layers of Stable Diffusion's autoencoders. Knows nothing of how they are run."""
+"""The skeleton of Stable Diffusion's VAEs."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ _EPS = 1e-6
 
 
 def settings_of(config: Mapping[str, Any]) -> Settings | None:
-    """None for autoencoders with anything that is not outlined here."""
+    """Parse the configuration; None if it has unsupported settings."""
     settings = with_defaults(config, _FREE, _FIXED, _IGNORED)
     if settings is None or {*settings.down_block_types} != {"DownEncoderBlock2D"}:
         return None
-    same = len(settings.down_block_types) == len(settings.up_block_types) == len(settings.block_out_channels)
-    return settings if same and {*settings.up_block_types} == {"UpDecoderBlock2D"} else None
+    levels = len(settings.block_out_channels)
+    equal = len(settings.down_block_types) == len(settings.up_block_types) == levels
+    return settings if equal and {*settings.up_block_types} == {"UpDecoderBlock2D"} else None
 
 
 class VaeSkeleton(Skeleton):
@@ -55,25 +56,25 @@ class VaeSkeleton(Skeleton):
         self.post_quant_conv = Conv2d(latent, latent, 1) if settings.use_post_quant_conv else None
 
     def decode(self, *inputs: Any, **named: Any) -> Any:
-        """As diffusers does."""
+        """Decode with diffusers' module."""
         return self.theirs().decode(*inputs, **named)
 
 
 def _resnet(settings: Settings, width: int, out: int) -> ResnetBlock2D:
-    return ResnetBlock2D(width, out, groups=settings.norm_num_groups, eps=_EPS, told=None)
+    return ResnetBlock2D(width, out, groups=settings.norm_num_groups, eps=_EPS, time_width=None)
 
 
 class _Encoder(nn.Module):
-    """From pixels to the mean and spread of latents."""
+    """Maps pixels to the mean and log variance of latents."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
         widths = list(settings.block_out_channels)
         self.conv_in = Conv2d(settings.in_channels, widths[0], 3, padding=1)
         self.down_blocks = nn.ModuleList()
-        for place, (width, out) in enumerate(zip([widths[0], *widths], widths, strict=False)):
+        for index, (width, out) in enumerate(zip([widths[0], *widths], widths, strict=False)):
             block = DownEncoderBlock2D(settings, width, out)
-            if place < len(widths) - 1:
+            if index < len(widths) - 1:
                 block.downsamplers = nn.ModuleList([Downsample2D(out, padding=0)])
             self.down_blocks.append(block)
         self.mid_block = UNetMidBlock2D(settings, widths[-1])
@@ -82,16 +83,16 @@ class _Encoder(nn.Module):
 
 
 class _Decoder(nn.Module):
-    """From latents to pixels."""
+    """Maps latents to pixels."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
         widths = list(settings.block_out_channels)[::-1]
         self.conv_in = Conv2d(settings.latent_channels, widths[0], 3, padding=1)
         self.up_blocks = nn.ModuleList()
-        for place, (width, out) in enumerate(zip([widths[0], *widths], widths, strict=False)):
+        for index, (width, out) in enumerate(zip([widths[0], *widths], widths, strict=False)):
             block = UpDecoderBlock2D(settings, width, out)
-            if place < len(widths) - 1:
+            if index < len(widths) - 1:
                 block.upsamplers = nn.ModuleList([Upsample2D(out)])
             self.up_blocks.append(block)
         self.mid_block = UNetMidBlock2D(settings, widths[0])
@@ -100,27 +101,27 @@ class _Decoder(nn.Module):
 
 
 class DownEncoderBlock2D(nn.Module):
-    """Residual blocks at one size."""
+    """Residual blocks at one resolution."""
 
     def __init__(self, settings: Settings, width: int, out: int) -> None:
         super().__init__()
         widths = [width] + [out] * (settings.layers_per_block - 1)
-        self.resnets = nn.ModuleList(_resnet(settings, each, out) for each in widths)
+        self.resnets = nn.ModuleList(_resnet(settings, width, out) for width in widths)
         self.downsamplers: nn.ModuleList | None = None
 
 
 class UpDecoderBlock2D(nn.Module):
-    """The same with one more, on the way up."""
+    """Residual blocks of the decoder: one more than in the encoder."""
 
     def __init__(self, settings: Settings, width: int, out: int) -> None:
         super().__init__()
         widths = [width] + [out] * settings.layers_per_block
-        self.resnets = nn.ModuleList(_resnet(settings, each, out) for each in widths)
+        self.resnets = nn.ModuleList(_resnet(settings, width, out) for width in widths)
         self.upsamplers: nn.ModuleList | None = None
 
 
 class UNetMidBlock2D(nn.Module):
-    """Every place looks at every other, between two residual blocks."""
+    """Self-attention between two residual blocks."""
 
     def __init__(self, settings: Settings, width: int) -> None:
         super().__init__()

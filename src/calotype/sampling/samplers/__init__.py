@@ -1,6 +1,6 @@
-"""The samplers by name, one file each. Their docstrings are their citations; see `query` for the contract.
+"""The samplers by name, one file each. Their docstrings cite the papers; `protocol` defines the interface.
 
-Adding one is a new file, a line here, and its name in `calotype.spec.constants`.
+To add one, add a file, a line here, and its name in `calotype.spec.constants`.
 """
 
 from calotype.sampling.protocol import Sampler

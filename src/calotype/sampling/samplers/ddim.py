@@ -13,7 +13,7 @@ def ddim(
 ) -> SamplerGenerator:
     """Denoising diffusion implicit models (Song et al. 2021, arXiv:2010.02502, equations 12 and 16).
 
-    Divided by the signal amplitude, equation 12 is the ancestral Euler step of the same eta; the name is kept
-    for the people and the files that use it.
+    Divided by the signal amplitude, equation 12 is the ancestral Euler step of the same eta; the name exists
+    because users and files use it.
     """
     return euler_ancestral(x, sigmas, noise, eta=eta, s_noise=s_noise)

@@ -11,6 +11,6 @@ from calotype.sampling.samplers.dpm_2_ancestral import dpm_2_ancestral
 def dpm_2(x: Tensor, sigmas: Sequence[float], noise: NoiseSource) -> SamplerGenerator:
     """The midpoint method, midpoint in log sigma (after DPM-Solver-2, Lu et al. 2022, arXiv:2206.00927).
 
-    The ancestral sampler with nothing renewed.
+    It is the ancestral sampler with eta 0.
     """
     return dpm_2_ancestral(x, sigmas, noise, eta=0.0)

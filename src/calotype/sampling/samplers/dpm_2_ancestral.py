@@ -15,7 +15,7 @@ def dpm_2_ancestral(
 ) -> SamplerGenerator:
     """Midpoint steps in log sigma, ancestral noise (after DPM-Solver-2, Lu et al. 2022, arXiv:2206.00927).
 
-    `eta` is the share of the posterior's noise that is renewed, `s_noise` scales what is added.
+    `eta` is the share of the posterior's noise that is renewed; `s_noise` scales the added noise.
     """
     for step, (sigma, sigma_next) in enumerate(pairwise(sigmas)):
         denoised = yield DenoiseQuery(x, sigma, step)

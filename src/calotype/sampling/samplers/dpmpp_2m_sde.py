@@ -16,7 +16,7 @@ def dpmpp_2m_sde(
 ) -> SamplerGenerator:
     """SDE-DPM-Solver++(2M), midpoint form (Lu et al. 2022, arXiv:2211.01095, section 5).
 
-    `eta` scales the noise of the SDE, which is the ODE at 0; `s_noise` scales what is added.
+    `eta` scales the noise of the SDE, which is the ODE at 0; `s_noise` scales the added noise.
     """
     previous: Tensor | None = None
     previous_length = 0.0

@@ -15,7 +15,7 @@ def dpmpp_2s_ancestral(
 ) -> SamplerGenerator:
     """DPM-Solver++(2S) steps, r = 1/2, ancestral noise (Lu et al. 2022, arXiv:2211.01095, algorithm 1).
 
-    `eta` is the share of the posterior's noise that is renewed, `s_noise` scales what is added.
+    `eta` is the share of the posterior's noise that is renewed; `s_noise` scales the added noise.
     """
     for step, (sigma, sigma_next) in enumerate(pairwise(sigmas)):
         denoised = yield DenoiseQuery(x, sigma, step)

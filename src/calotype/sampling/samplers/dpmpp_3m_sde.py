@@ -18,7 +18,7 @@ def dpmpp_3m_sde(
 ) -> SamplerGenerator:
     """DPM-Solver++(3M) on the diffusion SDE (Lu et al. 2022, arXiv:2211.01095, sections 4 and 5).
 
-    `eta` scales the noise of the SDE, which is the ODE at 0; `s_noise` scales what is added.
+    `eta` scales the noise of the SDE, which is the ODE at 0; `s_noise` scales the added noise.
     """
     estimates: deque[Tensor] = deque(maxlen=3)
     for step, (sigma, sigma_next) in enumerate(pairwise(sigmas)):
@@ -38,9 +38,9 @@ def dpmpp_3m_sde(
 def _add_curvature(
     x: Tensor, estimates: Sequence[Tensor], lengths_back: Sequence[float], rate: float
 ) -> Tensor:
-    """Add what the estimate's change over the step contributes, from differences with earlier estimates.
+    """Add the contribution of the estimate's change over the step, from differences with earlier estimates.
 
-    `lengths_back` are the distances to those, in steps of the present length.
+    `lengths_back` are the distances to the earlier estimates in units of the current step.
     """
     if len(estimates) < 2:
         return x
@@ -53,6 +53,6 @@ def _add_curvature(
     earlier_gradient = (estimates[1] - estimates[2]) / (far - near)
     curvature = (gradient - earlier_gradient) / far
     gradient = torch.add(gradient, curvature, alpha=near)
-    # Exact integration of the parabola would take the whole of `quadratic`. The authors' code takes half, and
-    # so do the programs people bring their settings from, so half it is: order 2, and the same picture.
+    # Exact integration of the parabola would use all of `quadratic`. The authors' code and other programs use
+    # half of it (order 2), and so does this, to give the same image for the same settings.
     return x + gradient * linear + curvature * (quadratic / 2)

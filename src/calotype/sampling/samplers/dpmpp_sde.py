@@ -22,8 +22,8 @@ def dpmpp_sde(
 ) -> SamplerGenerator:
     """DPM-Solver++(2S) for the diffusion SDE (Lu et al. 2022, arXiv:2211.01095, algorithm 1 and section 5).
 
-    `eta` is the share of the posterior's noise that is renewed, `s_noise` scales what is added, and `r` says
-    how far along the step, in log sigma, the second evaluation stands.
+    `eta` is the share of the posterior's noise that is renewed; `s_noise` scales the added noise; `r` is the
+    position of the second evaluation within the step, in log sigma.
     """
     for step, (sigma, sigma_next) in enumerate(pairwise(sigmas)):
         denoised = yield DenoiseQuery(x, sigma, step)
@@ -49,9 +49,9 @@ def _brownian(
 ) -> tuple[NoiseSource, NoiseSource]:
     """Unit-variance increments of one Brownian path: from sigma to the middle, and from sigma to sigma_next.
 
-    The path runs in sigma, so an increment's variance is the distance it covers. The points visited are known
-    beforehand, and the second increment is the first plus an independent one; a Brownian tree, which answers
-    for points asked in any order, is not needed.
+    The path runs in sigma, so an increment's variance is the distance it covers. The points are known in
+    advance, and the second increment is the first plus an independent one, so a Brownian tree, which supports
+    points in any order, is not needed.
     """
     to_middle, onward = noise(), noise()
     share = (sigma - sigma_middle) / (sigma - sigma_next)

@@ -12,7 +12,7 @@ from calotype.sampling.protocol import DenoiseQuery, NoiseSource, SamplerGenerat
 def euler(x: Tensor, sigmas: Sequence[float], _noise: NoiseSource) -> SamplerGenerator:
     """Euler's method on the probability-flow ODE (Karras et al. 2022, arXiv:2206.00364, algorithm 2).
 
-    Without its churn: nothing is random.
+    It omits the algorithm's churn, so it is deterministic.
     """
     for step, (sigma, sigma_next) in enumerate(pairwise(sigmas)):
         denoised = yield DenoiseQuery(x, sigma, step)

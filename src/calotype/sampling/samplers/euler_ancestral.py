@@ -14,7 +14,7 @@ def euler_ancestral(
 ) -> SamplerGenerator:
     """Euler past the next sigma, then noise back up to it (Song et al. 2021, arXiv:2011.13456, appendix F).
 
-    `eta` is the share of the posterior's noise that is renewed, `s_noise` scales what is added.
+    `eta` is the share of the posterior's noise that is renewed; `s_noise` scales the added noise.
     """
     for step, (sigma, sigma_next) in enumerate(pairwise(sigmas)):
         denoised = yield DenoiseQuery(x, sigma, step)

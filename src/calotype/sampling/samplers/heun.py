@@ -16,7 +16,7 @@ def heun(x: Tensor, sigmas: Sequence[float], _noise: NoiseSource) -> SamplerGene
         end = step_to(x, denoised, sigma, sigma_next)
         if sigma_next > 0:
             end_denoised = yield DenoiseQuery(end, sigma_next, step)
-            slopes = derivative(x, denoised, sigma) + derivative(end, end_denoised, sigma_next)
-            end = x + slopes * ((sigma_next - sigma) / 2)
+            derivatives = derivative(x, denoised, sigma) + derivative(end, end_denoised, sigma_next)
+            end = x + derivatives * ((sigma_next - sigma) / 2)
         x = end
     return x

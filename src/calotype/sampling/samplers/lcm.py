@@ -1,4 +1,4 @@
-"""The `lcm` sampler: stochastic, for models distilled to jump to the end at once, one evaluation a step."""
+"""The `lcm` sampler: stochastic, for models distilled to predict the final latent, one evaluation a step."""
 
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""The `lms` sampler: deterministic, fourth order once it has history, one evaluation a step."""
+"""The `lms` sampler: deterministic, fourth order with enough history, one evaluation a step."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ from calotype.sampling.protocol import DenoiseQuery, NoiseSource, SamplerGenerat
 def lms(x: Tensor, sigmas: Sequence[float], _noise: NoiseSource, *, order: int = 4) -> SamplerGenerator:
     """Linear multistep: Adams-Bashforth on unequal steps in sigma (Hairer, Nørsett and Wanner 1993, III.5).
 
-    `order` is how many slopes are fitted by a polynomial; the first steps make do with those there are.
+    `order` is the number of derivatives that a polynomial fits; the first steps have fewer.
     """
-    slopes: deque[Tensor] = deque(maxlen=order)
+    derivatives: deque[Tensor] = deque(maxlen=order)
     for step, (sigma, sigma_next) in enumerate(pairwise(sigmas)):
         denoised = yield DenoiseQuery(x, sigma, step)
-        slopes.appendleft(derivative(x, denoised, sigma))
+        derivatives.appendleft(derivative(x, denoised, sigma))
         length = sigma_next - sigma
-        # Measured from here in units of this step, so that the polynomial's coefficients stay near one.
-        nodes = [(sigmas[step - back] - sigma) / length for back in range(len(slopes))]
+        # Measured from this point in units of this step, so that the polynomial's coefficients stay near one.
+        nodes = [(sigmas[step - back] - sigma) / length for back in range(len(derivatives))]
         weights = lagrange_weights(nodes, uniform_moments(len(nodes)))
-        x = x + weighted_sum((weight * length for weight in weights), slopes)
+        x = x + weighted_sum((weight * length for weight in weights), derivatives)
     return x

@@ -9,7 +9,7 @@ from torch import Tensor
 from calotype.sampling.ops import derivative, weighted_sum
 from calotype.sampling.protocol import DenoiseQuery, NoiseSource, SamplerGenerator
 
-# Adams-Bashforth on equal steps, newest slope first.
+# Adams-Bashforth on equal steps, newest derivative first.
 _ADAMS_BASHFORTH = (
     (1.0,),
     (3 / 2, -1 / 2),
@@ -21,14 +21,14 @@ _ADAMS_BASHFORTH = (
 def pndm(x: Tensor, sigmas: Sequence[float], _noise: NoiseSource) -> SamplerGenerator:
     """Pseudo linear multistep, Stable Diffusion's first default (Liu et al. 2022, arXiv:2202.09778).
 
-    The paper's F-PNDM, begun as its S-PNDM: the first step is Heun's, and the level it ends on is evaluated a
-    second time, so N steps ask N + 1 times. The weights suppose equal steps, whatever the schedule.
+    It is the paper's F-PNDM, started as its S-PNDM: the first step is Heun's, and its end level is evaluated
+    a second time, so N steps take N + 1 evaluations. The weights assume equal steps, whatever the schedule.
     """
-    slopes: deque[Tensor] = deque(maxlen=len(_ADAMS_BASHFORTH))
+    derivatives: deque[Tensor] = deque(maxlen=len(_ADAMS_BASHFORTH))
     for step, (sigma, sigma_next) in enumerate(pairwise(sigmas)):
         denoised = yield DenoiseQuery(x, sigma, step)
-        slopes.appendleft(derivative(x, denoised, sigma))
-        direction = weighted_sum(_ADAMS_BASHFORTH[len(slopes) - 1], slopes)
+        derivatives.appendleft(derivative(x, denoised, sigma))
+        direction = weighted_sum(_ADAMS_BASHFORTH[len(derivatives) - 1], derivatives)
         if step == 0 and sigma_next > 0:
             end = x + direction * (sigma_next - sigma)
             end_denoised = yield DenoiseQuery(end, sigma_next, step)

@@ -13,7 +13,7 @@ from calotype.sampling.protocol import DenoiseQuery, NoiseSource, SamplerGenerat
 
 Solver = Literal["bh1", "bh2"]
 Estimate = tuple[float, Tensor]
-"""A noise level and the denoised estimate made there."""
+"""A noise level and the denoised estimate at it."""
 
 
 def uni_pc(
@@ -22,48 +22,49 @@ def uni_pc(
     """UniPC on the denoised estimate (Zhao et al. 2023, arXiv:2302.04867, algorithms 1 and 2).
 
     Each estimate is used twice: to correct the step that led to it, then to predict the next one. `order` is
-    how many estimates a prediction uses, fewer at both ends of the schedule; `solver` is the paper's B(h).
+    the number of estimates that a prediction uses, fewer at both ends of the schedule; `solver` is the
+    paper's B(h).
     """
     num_steps = len(sigmas) - 1
-    start, known = x, list[Estimate]()
+    start, history = x, list[Estimate]()
     for step, (sigma, sigma_next) in enumerate(pairwise(sigmas)):
         denoised = yield DenoiseQuery(x, sigma, step)
-        if known:
-            x = _correct(start, known, (sigma, denoised), solver)
-        known = [(sigma, denoised), *known][: min(order, num_steps - step)]
-        start, x = x, _predict(x, known, sigma_next, solver)
+        if history:
+            x = _correct(start, history, (sigma, denoised), solver)
+        history = [(sigma, denoised), *history][: min(order, num_steps - step)]
+        start, x = x, _predict(x, history, sigma_next, solver)
     return x
 
 
-def _predict(x: Tensor, known: Sequence[Estimate], sigma_next: float, solver: Solver) -> Tensor:
-    """Carry x from the newest known level to sigma_next."""
-    sigma, denoised = known[0]
-    if len(known) == 1:
+def _predict(x: Tensor, history: Sequence[Estimate], sigma_next: float, solver: Solver) -> Tensor:
+    """Move x from the latest estimate's level to sigma_next."""
+    sigma, denoised = history[0]
+    if len(history) == 1:
         return step_to(x, denoised, sigma, sigma_next)
-    if len(known) == 2:
-        # The paper fixes this weight instead of solving for it; only here, and in the first correction, does
-        # the choice of B(h) make a difference.
+    if len(history) == 2:
+        # The paper fixes this weight instead of solving for it; B(h) matters only here and in the first
+        # correction.
         length = math.log(sigma / sigma_next)
-        earlier_sigma, earlier = known[1]
+        earlier_sigma, earlier = history[1]
         weight = _step_function(length, solver) / 2 * length / math.log(earlier_sigma / sigma)
         return step_to(x, denoised, sigma, sigma_next) + (denoised - earlier) * weight
-    return _integrate(x, known, sigma, sigma_next)
+    return _integrate(x, history, sigma, sigma_next)
 
 
-def _correct(x: Tensor, known: Sequence[Estimate], new: Estimate, solver: Solver) -> Tensor:
-    """Repeat the step that led to `new`, which started at x, with the estimate made at its end."""
-    sigma, denoised = known[0]
+def _correct(x: Tensor, history: Sequence[Estimate], new: Estimate, solver: Solver) -> Tensor:
+    """Repeat the step from x to `new` with the estimate at its end."""
+    sigma, denoised = history[0]
     new_sigma, new_denoised = new
-    if len(known) == 1:
+    if len(history) == 1:
         weight = _step_function(math.log(sigma / new_sigma), solver) / 2
         return step_to(x, denoised, sigma, new_sigma) + (new_denoised - denoised) * weight
-    return _integrate(x, [*known, new], sigma, new_sigma)
+    return _integrate(x, [*history, new], sigma, new_sigma)
 
 
 def _integrate(x: Tensor, estimates: Sequence[Estimate], sigma: float, sigma_next: float) -> Tensor:
-    """Step from sigma to sigma_next, the estimate being the polynomial in log sigma through those given.
+    """Step from sigma to sigma_next with the polynomial in log sigma through the estimates.
 
-    Where the paper solves a linear system for its weights, B(h) cancels and this is what comes out.
+    The paper solves a linear system for these weights; B(h) cancels, and the result is the same.
     """
     length = math.log(sigma / sigma_next)
     nodes = [math.log(sigma / level) / length for level, _ in estimates]

@@ -1,7 +1,7 @@
-"""The nodes Calotype ships: declarations by topic, and in work/ what they do.
+"""The built-in nodes: declarations by topic, and their implementations in `impl/`.
 
-Heavy libraries are imported by work/ alone, when a node first runs. In reading order: `values`, `models`,
-`later`, `inputs`, the topics; `work/conditions`, `work/guiding`, `work/sampling`, then the others.
+Only `impl/` imports heavy libraries, when a node first runs. Reading order: `value_types`, `model_provider`,
+`lazy`, `inputs`, the topics; `impl/conditioning_masks`, `impl/cfg`, `impl/sampling`, then the others.
 """
 
 from calotype.workflow.node_api import NodeDef

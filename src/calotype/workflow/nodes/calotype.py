@@ -1,4 +1,4 @@
-"""Calotype's own nodes."""
+"""Declares the nodes that only Calotype has."""
 
 from calotype.workflow.node_api import (
     COMBO,
@@ -27,20 +27,20 @@ NODES = (
         ),
         outputs=(Output(MODEL),),
         title="Choose Preset",
-        help="How the engine runs a model: exactly, quickly, or in little memory.",
+        help="Selects how the engine runs a model: exactly, fast, or with little memory.",
     ),
     NodeDef(
         "CalotypeContactSheet",
         lazy_import("calotype", "sheet"),
         inputs=(
             Input("images", IMAGE),
-            Input("columns", INT, default=0, minimum=0, maximum=64, help="0 is all in one row."),
-            Input("labels", STRING, default="", multiline=True, help="One line for each column."),
+            Input("columns", INT, default=0, minimum=0, maximum=64, help="0 puts all images in one row."),
+            Input("labels", STRING, default="", multiline=True, help="One line per column."),
             Input("caption", STRING, default="", multiline=True),
         ),
         outputs=(Output(IMAGE, is_sheet=True),),
         title="Contact Sheet",
-        help="All pictures of a batch on one.",
+        help="Arranges all images of a batch on one sheet.",
         makes=sheet,
     ),
     NodeDef(
@@ -52,7 +52,7 @@ NODES = (
                 "presets",
                 STRING,
                 default="baseline, fast",
-                help="Names of presets; the first is the measure.",
+                help="Names of presets; the first is the reference.",
             ),
             seed(),
             STEPS,
@@ -67,7 +67,7 @@ NODES = (
         ),
         outputs=(Output(IMAGE, "pictures"), Output(IMAGE, "sheet", is_sheet=True)),
         title="Compare Presets",
-        help="The same pictures by several presets, side by side, with what differs.",
+        help="Generates the same images with several presets, side by side, with their differences.",
         makes=compared,
     ),
 )

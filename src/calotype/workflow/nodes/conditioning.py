@@ -1,4 +1,4 @@
-"""Nodes that work on CONDITIONING: combined, moved, and held to a part of the picture or of the sampling."""
+"""Declares the nodes that combine CONDITIONING or restrict it to a part of the image or of the sampling."""
 
 from calotype.workflow.node_api import (
     COMBO,
@@ -16,7 +16,7 @@ from calotype.workflow.nodes.lazy import lazy_import
 
 _ONE = (Output(CONDITIONING),)
 _STRENGTH = share("strength", 1.0, 0.0, 10.0)
-_CONTROL_STRENGTH = share("strength", 1.0, 0.0, 10.0, help="How much the ControlNet has to say.")
+_CONTROL_STRENGTH = share("strength", 1.0, 0.0, 10.0, help="The strength of the ControlNet.")
 
 NODES = (
     NodeDef(
@@ -26,7 +26,7 @@ NODES = (
         outputs=_ONE,
         title="Conditioning (Combine)",
         category="conditioning",
-        help="Both prompts are asked, and what the model says to them is averaged.",
+        help="Evaluates both prompts and averages the model's estimates.",
     ),
     NodeDef(
         "ConditioningConcat",
@@ -35,7 +35,7 @@ NODES = (
         outputs=_ONE,
         title="Conditioning (Concat)",
         category="conditioning",
-        help="One prompt after the other, as if the text had been longer.",
+        help="Appends one prompt to the other, like a longer text.",
     ),
     NodeDef(
         "ConditioningAverage",
@@ -43,12 +43,14 @@ NODES = (
         inputs=(
             Input("conditioning_to", CONDITIONING),
             Input("conditioning_from", CONDITIONING),
-            share("conditioning_to_strength", 1.0, help="1 is the one prompt, 0 the other."),
+            share(
+                "conditioning_to_strength", 1.0, help="1 uses only conditioning_to, 0 only conditioning_from."
+            ),
         ),
         outputs=_ONE,
         title="Conditioning (Average)",
         category="conditioning",
-        help="A prompt between two.",
+        help="Interpolates between two prompts.",
     ),
     NodeDef(
         "ConditioningSetArea",
@@ -64,7 +66,7 @@ NODES = (
         outputs=_ONE,
         title="Conditioning (Set Area)",
         category="conditioning",
-        help="Holds a prompt to a part of the picture, in pixels.",
+        help="Restricts a prompt to an area of the image, in pixels.",
     ),
     NodeDef(
         "ConditioningSetAreaPercentage",
@@ -80,7 +82,7 @@ NODES = (
         outputs=_ONE,
         title="Conditioning (Set Area with Percentage)",
         category="conditioning",
-        help="Holds a prompt to a part of the picture, in shares of it from 0 to 1.",
+        help="Restricts a prompt to an area of the image, in fractions from 0 to 1.",
     ),
     NodeDef(
         "ConditioningSetAreaStrength",
@@ -88,7 +90,7 @@ NODES = (
         inputs=(Input("conditioning", CONDITIONING), _STRENGTH),
         outputs=_ONE,
         category="conditioning",
-        help="How much a prompt counts beside others.",
+        help="Sets the weight of a prompt relative to others.",
     ),
     NodeDef(
         "ConditioningSetMask",
@@ -102,7 +104,7 @@ NODES = (
         outputs=_ONE,
         title="Conditioning (Set Mask)",
         category="conditioning",
-        help="Holds a prompt to what a mask covers.",
+        help="Restricts a prompt to the area that a mask covers.",
     ),
     NodeDef(
         "ConditioningSetTimestepRange",
@@ -114,7 +116,7 @@ NODES = (
         ),
         outputs=_ONE,
         category="advanced/conditioning",
-        help="Holds a prompt to a part of the sampling, from 0, all noise, to 1.",
+        help="Restricts a prompt to a part of the sampling, from 0 (pure noise) to 1.",
     ),
     NodeDef(
         "ConditioningZeroOut",
@@ -122,7 +124,7 @@ NODES = (
         inputs=(Input("conditioning", CONDITIONING),),
         outputs=_ONE,
         category="advanced/conditioning",
-        help="Nothing, in the form of a prompt.",
+        help="Replaces a prompt by zeros.",
     ),
     NodeDef(
         "ControlNetApply",
@@ -136,7 +138,7 @@ NODES = (
         outputs=_ONE,
         title="Apply ControlNet",
         category="conditioning/controlnet",
-        help="Holds the picture's layout to an image, for the positive and the negative prompt alike.",
+        help="Controls the layout with an image, for both the positive and the negative prompt.",
     ),
     NodeDef(
         "ControlNetApplyAdvanced",
@@ -147,13 +149,13 @@ NODES = (
             Input("control_net", CONTROL_NET),
             Input("image", IMAGE),
             _CONTROL_STRENGTH,
-            share("start_percent", 0.0, step=0.001, help="The share of the sampling it begins at."),
-            share("end_percent", 1.0, step=0.001, help="The share of the sampling it ends at."),
+            share("start_percent", 0.0, step=0.001, help="The fraction of the sampling at which it starts."),
+            share("end_percent", 1.0, step=0.001, help="The fraction of the sampling at which it ends."),
             Input("vae", VAE, optional=True),
         ),
         outputs=(Output(CONDITIONING, "positive"), Output(CONDITIONING, "negative")),
         title="Apply ControlNet (Advanced)",
         category="conditioning/controlnet",
-        help="Holds the picture's layout to an image for a part of the sampling.",
+        help="Controls the layout with an image for a part of the sampling.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Nodes that read, write and change pictures."""
+"""Declares the nodes that read, write and edit images."""
 
 import hashlib
 from collections.abc import Hashable
@@ -32,7 +32,7 @@ def _digest(context: Context, inputs: InputValues) -> Hashable:
 
 
 def _bad_prefix(_catalogue: Catalogue, inputs: InputValues) -> str | None:
-    """Found before anything is computed, where the prefix is written in the graph."""
+    """Check a prefix that is in the graph, before anything runs."""
     prefix = inputs.get("filename_prefix")
     return prefix_problem(prefix) if isinstance(prefix, str) else None
 
@@ -45,7 +45,7 @@ NODES = (
         outputs=(Output(IMAGE), Output(MASK)),
         title="Load Image",
         category="image",
-        help="A picture, and as a mask what is transparent in it.",
+        help="Loads an image, and its transparency as a mask.",
         changes=_digest,
     ),
     NodeDef(
@@ -55,7 +55,7 @@ NODES = (
         outputs=(Output(MASK),),
         title="Load Image (as Mask)",
         category="mask",
-        help="One channel of a picture as a mask; of alpha, what is transparent.",
+        help="Loads one channel of an image as a mask; for alpha, the transparency.",
         changes=_digest,
     ),
     NodeDef(
@@ -66,7 +66,7 @@ NODES = (
         check=_bad_prefix,
         title="Save Image",
         category="image",
-        help="Keeps pictures as PNG files that hold their own workflow.",
+        help="Saves images as PNG files with the workflow in their metadata.",
     ),
     NodeDef(
         "PreviewImage",
@@ -75,7 +75,7 @@ NODES = (
         is_output=True,
         title="Preview Image",
         category="image",
-        help="Shows pictures without keeping them.",
+        help="Shows images without saving them.",
     ),
     NodeDef(
         "ImageScale",
@@ -84,7 +84,7 @@ NODES = (
         outputs=(Output(IMAGE),),
         title="Upscale Image",
         category="image/upscaling",
-        help="Pictures in another size; a side of 0 follows the other.",
+        help="Resizes images; a side of 0 keeps the aspect ratio.",
         makes=scaled("image"),
     ),
     NodeDef(
@@ -94,7 +94,7 @@ NODES = (
         outputs=(Output(IMAGE),),
         title="Upscale Image By",
         category="image/upscaling",
-        help="Pictures so many times as large.",
+        help="Resizes images by a factor.",
         makes=scaled_by("image"),
     ),
     NodeDef(
@@ -104,7 +104,7 @@ NODES = (
         outputs=(Output(IMAGE),),
         title="Invert Image",
         category="image",
-        help="Each colour's opposite.",
+        help="Inverts the colors.",
     ),
     NodeDef(
         "ImageBatch",
@@ -113,7 +113,7 @@ NODES = (
         outputs=(Output(IMAGE),),
         title="Batch Images",
         category="image",
-        help="Two batches as one, of the first one's size.",
+        help="Joins two batches at the size of the first.",
         makes=both("image1", "image2"),
     ),
     NodeDef(
@@ -127,7 +127,7 @@ NODES = (
         ),
         outputs=(Output(IMAGE),),
         category="image/postprocessing",
-        help="One picture over another, in one of the usual ways.",
+        help="Blends one image over another.",
     ),
     NodeDef(
         "ImageCrop",
@@ -142,7 +142,7 @@ NODES = (
         outputs=(Output(IMAGE),),
         title="Image Crop",
         category="image/transform",
-        help="A part of a picture.",
+        help="Cuts out a part of an image.",
     ),
     NodeDef(
         "ImagePadForOutpaint",
@@ -150,12 +150,12 @@ NODES = (
         inputs=(
             _IMAGE,
             *(pixels(side, 0) for side in ("left", "top", "right", "bottom")),
-            pixels("feathering", 40, step=1, help="How far the mask reaches into the picture."),
+            pixels("feathering", 40, step=1, help="How many pixels the mask extends into the image."),
         ),
         outputs=(Output(IMAGE), Output(MASK)),
         title="Pad Image for Outpainting",
         category="image",
-        help="Room around a picture, and a mask of what is new.",
+        help="Adds borders to an image, with a mask of the new area.",
         makes=padded,
     ),
 )

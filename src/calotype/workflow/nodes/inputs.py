@@ -1,4 +1,4 @@
-"""Inputs that several nodes declare. Limits and defaults are ComfyUI's, so that saved workflows fit."""
+"""Inputs that several nodes share. Limits and defaults are ComfyUI's, so that saved workflows are valid."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from calotype.workflow.node_api import COMBO, FLOAT, INT, MAX_SEED, Catalogue, C
 
 
 def stamp(reference: str) -> Hashable:
-    """Changes when the file or folder does that a reference is the path of; no folder inside it is seen."""
+    """A value that changes with the file or folder at a path; changes inside subfolders are not detected."""
     try:
         status = Path(reference).stat()
     except (OSError, ValueError):
@@ -28,11 +28,11 @@ def files(folder: str) -> Callable[[Catalogue], Sequence[str]]:
 
 
 def file_stamp(folder: str, name: str) -> Callable[[Context, InputValues], Hashable]:
-    """Changes when the file does that the input `name` says."""
+    """A function whose value changes with the file that the input `name` selects."""
 
     def changes(context: Context, inputs: InputValues) -> Hashable:
-        found = str(context.catalogue.find(folder, inputs[name]))
-        return (found, stamp(found))
+        path = str(context.catalogue.find(folder, inputs[name]))
+        return (path, stamp(path))
 
     return changes
 
@@ -45,11 +45,13 @@ def seed(name: str = "seed") -> Input:
         minimum=0,
         maximum=MAX_SEED,
         control_after_generate=True,
-        help="Where the noise comes from.",
+        help="The seed of the noise.",
     )
 
 
-STEPS = Input("steps", INT, default=20, minimum=1, maximum=10_000, help="How many steps the schedule has.")
+STEPS = Input(
+    "steps", INT, default=20, minimum=1, maximum=10_000, help="The number of steps of the schedule."
+)
 CFG = Input(
     "cfg",
     FLOAT,
@@ -57,7 +59,7 @@ CFG = Input(
     minimum=0.0,
     maximum=100.0,
     step=0.1,
-    help="How far to go from the negative towards the positive; 1 leaves the negative out.",
+    help="The guidance from the negative towards the positive prompt; 1 ignores the negative prompt.",
 )
 SAMPLER_VARIANTS: dict[str, tuple[str, dict[str, str | int]]] = {
     "dpmpp_sde_gpu": ("dpmpp_sde", {}),
@@ -66,7 +68,7 @@ SAMPLER_VARIANTS: dict[str, tuple[str, dict[str, str | int]]] = {
     "uni_pc": ("uni_pc", {"solver": "bh1", "order": 3}),
     "uni_pc_bh2": ("uni_pc", {"solver": "bh2", "order": 3}),
 }
-"""Names that mean a sampler with options, or another's name: `gpu` only says where noise is drawn."""
+"""Sampler name → sampler and options; `gpu` in a name only states where ComfyUI draws noise."""
 SAMPLER = Input(
     "sampler_name",
     COMBO,
@@ -80,7 +82,7 @@ DENOISE = Input(
     minimum=0.0,
     maximum=1.0,
     step=0.01,
-    help="How far to leave the latent it begins with; at 1 nothing of it is left but its size.",
+    help="How much to change the initial latent; at 1 only its size is kept.",
 )
 
 
@@ -107,5 +109,9 @@ def share(
 
 
 CROP = Input(
-    "crop", COMBO, default="disabled", choices=("disabled", "center"), help="Cut to shape, or be stretched."
+    "crop",
+    COMBO,
+    default="disabled",
+    choices=("disabled", "center"),
+    help="Crop to the aspect ratio (center) or stretch (disabled).",
 )

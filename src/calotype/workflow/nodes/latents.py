@@ -1,4 +1,4 @@
-"""Nodes that make LATENTs, decode them and rearrange them."""
+"""Declares the nodes that create, decode and edit LATENTs."""
 
 from calotype.workflow.node_api import COMBO, IMAGE, INT, LATENT, MASK, VAE, Input, NodeDef, Output
 from calotype.workflow.nodes.inputs import CROP, LATENT_METHODS, pixels, share
@@ -11,10 +11,10 @@ _VAE = Input("vae", VAE)
 _METHOD = Input("upscale_method", COMBO, choices=LATENT_METHODS)
 _LATENT = (Output(LATENT),)
 _TILES = (
-    pixels("tile_size", 512, 64, 4096, 32, help="Side of a tile."),
-    pixels("overlap", 64, 0, 4096, 32, help="What a tile's neighbour sees too."),
+    pixels("tile_size", 512, 64, 4096, 32, help="The side of a tile in pixels."),
+    pixels("overlap", 64, 0, 4096, 32, help="The overlap of neighboring tiles in pixels."),
 )
-_MAX_IN_A_BATCH = 4096
+_MAX_BATCH_SIZE = 4096
 
 NODES = (
     NodeDef(
@@ -23,12 +23,12 @@ NODES = (
         inputs=(
             pixels("width", 512, 16),
             pixels("height", 512, 16),
-            Input("batch_size", INT, default=1, minimum=1, maximum=_MAX_IN_A_BATCH),
+            Input("batch_size", INT, default=1, minimum=1, maximum=_MAX_BATCH_SIZE),
         ),
         outputs=_LATENT,
         title="Empty Latent Image",
         category="latent",
-        help="Nothing, of a size: where text to image begins.",
+        help="Creates an empty latent: the start of text-to-image.",
         makes=of_numbers,
     ),
     NodeDef(
@@ -38,7 +38,7 @@ NODES = (
         outputs=(Output(IMAGE),),
         title="VAE Decode",
         category="latent",
-        help="Pictures of latents.",
+        help="Decodes latents to images.",
     ),
     NodeDef(
         "VAEDecodeTiled",
@@ -47,7 +47,7 @@ NODES = (
         outputs=(Output(IMAGE),),
         title="VAE Decode (Tiled)",
         category="_for_testing",
-        help="Pictures of latents, in tiles that need less memory.",
+        help="Decodes latents to images in tiles, which need less memory.",
     ),
     NodeDef(
         "VAEEncode",
@@ -56,7 +56,7 @@ NODES = (
         outputs=_LATENT,
         title="VAE Encode",
         category="latent",
-        help="Latents of pictures.",
+        help="Encodes images to latents.",
         makes=as_much("pixels"),
     ),
     NodeDef(
@@ -66,7 +66,7 @@ NODES = (
         outputs=_LATENT,
         title="VAE Encode (Tiled)",
         category="_for_testing",
-        help="Latents of pictures, in tiles that need less memory.",
+        help="Encodes images to latents in tiles, which need less memory.",
         makes=as_much("pixels"),
     ),
     NodeDef(
@@ -76,7 +76,7 @@ NODES = (
         outputs=_LATENT,
         title="VAE Encode (for Inpainting)",
         category="latent/inpaint",
-        help="Latents of a picture whose masked part is grey and will be painted anew.",
+        help="Encodes an image with the masked area gray, to be repainted.",
         makes=as_much("pixels"),
     ),
     NodeDef(
@@ -86,7 +86,7 @@ NODES = (
         outputs=_LATENT,
         title="Set Latent Noise Mask",
         category="latent/inpaint",
-        help="Only what the mask covers will be painted anew.",
+        help="Repaints only the area that the mask covers.",
     ),
     NodeDef(
         "LatentUpscale",
@@ -95,7 +95,7 @@ NODES = (
         outputs=_LATENT,
         title="Upscale Latent",
         category="latent",
-        help="Latents in another size, in pixels; a side of 0 follows the other.",
+        help="Resizes latents to a size in pixels; a side of 0 keeps the aspect ratio.",
         makes=scaled("samples"),
     ),
     NodeDef(
@@ -105,7 +105,7 @@ NODES = (
         outputs=_LATENT,
         title="Upscale Latent By",
         category="latent",
-        help="Latents so many times as large.",
+        help="Resizes latents by a factor.",
         makes=scaled_by("samples"),
     ),
     NodeDef(
@@ -119,7 +119,7 @@ NODES = (
         outputs=_LATENT,
         title="Latent From Batch",
         category="latent/batch",
-        help="Some of a batch; each keeps the noise it has there.",
+        help="Selects latents of a batch; each keeps its noise.",
         makes=some,
     ),
     NodeDef(
@@ -129,7 +129,7 @@ NODES = (
         outputs=_LATENT,
         title="Repeat Latent Batch",
         category="latent/batch",
-        help="A batch several times over.",
+        help="Repeats a batch.",
         makes=repeated,
     ),
     NodeDef(
@@ -138,7 +138,7 @@ NODES = (
         inputs=(Input("samples1", LATENT), Input("samples2", LATENT)),
         outputs=_LATENT,
         category="latent/batch",
-        help="Two batches as one.",
+        help="Joins two batches.",
         makes=both("samples1", "samples2"),
     ),
     NodeDef(
@@ -151,7 +151,7 @@ NODES = (
         outputs=_LATENT,
         title="Flip Latent",
         category="latent/transform",
-        help="Upside down, or mirrored.",
+        help="Flips latents vertically or horizontally.",
     ),
     NodeDef(
         "LatentRotate",
@@ -163,7 +163,7 @@ NODES = (
         outputs=_LATENT,
         title="Rotate Latent",
         category="latent/transform",
-        help="Turned clockwise.",
+        help="Rotates latents clockwise.",
     ),
     NodeDef(
         "LatentComposite",
@@ -178,6 +178,6 @@ NODES = (
         outputs=_LATENT,
         title="Latent Composite",
         category="latent",
-        help="One latent laid over another, with edges that may fade.",
+        help="Pastes one latent onto another, with optional feathered edges.",
     ),
 )

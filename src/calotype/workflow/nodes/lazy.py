@@ -1,4 +1,4 @@
-"""Nodes whose work is imported when they first run, so that declaring them loads nothing heavy."""
+"""Imports the implementation of a node when it first runs, so that declarations load nothing heavy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ IMPL_PACKAGE = "calotype.workflow.nodes.impl"
 
 
 def lazy_import(module: str, function: str) -> Run:
-    """Runs `function` of a module of `work`."""
+    """A `run` that calls `function` in a module of `impl`."""
 
     def run(context: Context, **inputs: Any) -> Any:
         return getattr(import_module(f"{IMPL_PACKAGE}.{module}"), function)(context, **inputs)

@@ -1,12 +1,14 @@
-"""Nodes that say which model, LoRA, VAE or ControlNet is meant."""
+"""Declares the nodes that select a model, LoRA, VAE or ControlNet."""
 
 from calotype.workflow.node_api import CLIP, COMBO, CONTROL_NET, INT, MODEL, VAE, Input, NodeDef, Output
 from calotype.workflow.nodes.inputs import file_stamp, files, share
 from calotype.workflow.nodes.lazy import lazy_import
 
 _LORA = Input("lora_name", COMBO, choices=files("loras"))
-_STRENGTH_MODEL = share("strength_model", 1.0, -10.0, 10.0, help="How much of it goes into the UNet.")
-_STRENGTH_CLIP = share("strength_clip", 1.0, -10.0, 10.0, help="How much of it goes into the text encoders.")
+_STRENGTH_MODEL = share("strength_model", 1.0, -10.0, 10.0, help="The strength of the LoRA in the UNet.")
+_STRENGTH_CLIP = share(
+    "strength_clip", 1.0, -10.0, 10.0, help="The strength of the LoRA in the text encoders."
+)
 
 NODES = (
     NodeDef(
@@ -16,7 +18,7 @@ NODES = (
         outputs=(Output(MODEL), Output(CLIP), Output(VAE)),
         title="Load Checkpoint",
         category="loaders",
-        help="A whole model: what denoises, what reads text, and what makes pictures of latents.",
+        help="Loads a whole model: the UNet, the text encoders and the VAE.",
         changes=file_stamp("checkpoints", "ckpt_name"),
     ),
     NodeDef(
@@ -26,7 +28,7 @@ NODES = (
         outputs=(Output(VAE),),
         title="Load VAE",
         category="loaders",
-        help="An autoencoder that comes by itself.",
+        help="Loads a separate VAE.",
         changes=file_stamp("vae", "vae_name"),
     ),
     NodeDef(
@@ -36,7 +38,7 @@ NODES = (
         outputs=(Output(MODEL), Output(CLIP)),
         title="Load LoRA",
         category="loaders",
-        help="Adds a LoRA to a model and its text encoders. Several can follow one another.",
+        help="Adds a LoRA to a model and its text encoders. Several can be chained.",
         changes=file_stamp("loras", "lora_name"),
     ),
     NodeDef(
@@ -46,7 +48,7 @@ NODES = (
         outputs=(Output(MODEL),),
         title="Load LoRA (model only)",
         category="loaders",
-        help="Adds a LoRA to a model and leaves its text encoders as they are.",
+        help="Adds a LoRA to a model and leaves its text encoders unchanged.",
         changes=file_stamp("loras", "lora_name"),
     ),
     NodeDef(
@@ -56,7 +58,7 @@ NODES = (
         outputs=(Output(CONTROL_NET),),
         title="Load ControlNet Model",
         category="loaders",
-        help="A network that holds a picture's layout to another picture.",
+        help="Loads a ControlNet, which controls the layout with an image.",
         changes=file_stamp("controlnet", "control_net_name"),
     ),
     NodeDef(
@@ -69,6 +71,6 @@ NODES = (
         outputs=(Output(CLIP),),
         title="CLIP Set Last Layer",
         category="conditioning",
-        help="The layer of the text encoder to stop at, counted from its end: −1 is the last.",
+        help="Sets the layer at which the text encoder stops, counted from the end: −1 is the last.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Nodes that make and change masks."""
+"""Declares the nodes that create and edit masks."""
 
 from calotype.workflow.node_api import BOOLEAN, COMBO, IMAGE, INT, MASK, Input, NodeDef, Output
 from calotype.workflow.nodes.inputs import MAX_SIDE, pixels, share
@@ -14,7 +14,7 @@ NODES = (
         inputs=(share("value", 1.0), pixels("width", 512, 1, step=1), pixels("height", 512, 1, step=1)),
         outputs=(Output(MASK),),
         category="mask",
-        help="The same everywhere.",
+        help="Creates a mask with the same value everywhere.",
         makes=of_numbers,
     ),
     NodeDef(
@@ -23,7 +23,7 @@ NODES = (
         inputs=(_MASK,),
         outputs=(Output(MASK),),
         category="mask",
-        help="What was covered is not, and what was not is.",
+        help="Inverts a mask.",
     ),
     NodeDef(
         "MaskToImage",
@@ -32,7 +32,7 @@ NODES = (
         outputs=(Output(IMAGE),),
         title="Convert Mask to Image",
         category="mask",
-        help="A mask as a grey picture.",
+        help="Converts a mask to a gray image.",
     ),
     NodeDef(
         "ImageToMask",
@@ -41,7 +41,7 @@ NODES = (
         outputs=(Output(MASK),),
         title="Convert Image to Mask",
         category="mask",
-        help="One channel of a picture as a mask.",
+        help="Converts one channel of an image to a mask.",
     ),
     NodeDef(
         "GrowMask",
@@ -53,6 +53,6 @@ NODES = (
         ),
         outputs=(Output(MASK),),
         category="mask",
-        help="A mask larger by so many pixels, or smaller.",
+        help="Grows a mask by a number of pixels, or shrinks it.",
     ),
 )

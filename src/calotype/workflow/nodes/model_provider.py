@@ -1,8 +1,8 @@
-"""What nodes run: engines, separate autoencoders and ControlNets, loaded when wanted and kept a while.
+"""Loads and caches engines, separate VAEs and ControlNets for nodes.
 
-A host makes one `NodeModels` and offers it as `Context.models`. A server that keeps engines itself passes its
-own way to get one; `KeptEngines` is the plain way. A value names what it stands for, so a part that was
-released is loaded again. Only this file and impl/ import torch; no module that declares nodes imports it.
+A host creates one `NodeModels` and provides it as `Context.models`. A server that caches engines itself
+passes its own function to get one; `KeptEngines` is the default. Values on links name their model, so a
+released part is loaded again. Only this file and impl/ import torch; modules that declare nodes do not.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from calotype.workflow.nodes.value_types import ClipValue, ControlNetValue, Lora
 Kept = TypeVar("Kept")
 
 GetEngine = Callable[[str, str | None], Engine]
-"""The engine of a model by its reference and preset, or the host's own preset. Asked again at every step."""
+"""Returns the engine of a model by reference and preset (or the host's preset). Called at every step."""
 
 Loading = Callable[[], AbstractContextManager[object]]
-"""What a host has entered while something loads."""
+"""A context manager that the host enters while something loads."""
 
 MAX_ENGINES = 4
 MAX_PARTS = 8
 
 
 class KeptEngines:
-    """Engines by reference and preset; the least recently used goes when they are too many or too large."""
+    """Engines by reference and preset; evicts the least recently used if they are too many or too large."""
 
     def __init__(
         self,
@@ -58,13 +58,13 @@ class KeptEngines:
         most: int = MAX_ENGINES,
         loading: Loading = nullcontext,
     ) -> None:
-        self._how: Any = {"device": device, "precision": precision, "models_folder": models_folder}
+        self._load_options: Any = {"device": device, "precision": precision, "models_folder": models_folder}
         self._preset, self._most, self._loading = preset, most, loading
         self._kept: OrderedDict[Hashable, Engine] = OrderedDict()
 
     def __call__(self, reference: str, preset: str | None = None) -> Engine:
         chosen = preset or self._preset
-        # A file that was written anew is another one.
+        # The stamp makes a rewritten file a different key.
         key = (reference, stamp(reference), chosen or DEFAULT_PRESET)
         while True:
             try:
@@ -72,7 +72,7 @@ class KeptEngines:
             except RuntimeError as error:
                 if not self._kept or not is_out_of_memory(error):
                     raise
-                # The error remembers where it happened, and with that all that was in memory there.
+                # The error's traceback references frames, and with them tensors on the device.
                 traceback.clear_frames(error.__traceback__)
                 self._kept.popitem(last=False)
                 gc.collect()
@@ -80,34 +80,34 @@ class KeptEngines:
 
     def _load(self, reference: str, preset: str | None) -> Engine:
         with self._loading():
-            return load(reference, preset=preset, **self._how)
+            return load(reference, preset=preset, **self._load_options)
 
 
 class NodeModels:
-    """What a host offers to nodes as `Context.models`. For one thread at a time, as engines are."""
+    """The `Context.models` of nodes. Use it from one thread at a time, as engines."""
 
     def __init__(
         self, engines: GetEngine, *, device: str | None = None, loading: Loading = nullcontext
     ) -> None:
-        """`device` is where what belongs to no engine goes."""
+        """`device` is the device of parts that belong to no engine."""
         self._engines, self._device, self._loading = engines, device, loading
         self._in_use: WeakKeyDictionary[Engine, tuple[LoraStack, LoraStack]] = WeakKeyDictionary()
         self._parts: OrderedDict[Hashable, Any] = OrderedDict()
 
     def for_unet(self, model: ModelValue) -> Engine:
-        """The model's engine with its LoRAs in the UNet."""
+        """The model's engine with its LoRAs merged into the UNet."""
         engine = self._engines(model.reference, model.preset)
         self._use(engine, unet=model.loras)
         return engine
 
     def for_text(self, clip: ClipValue) -> Engine:
-        """The engine of the model the text encoders belong to, with their LoRAs in them."""
+        """The engine of the text encoders' model, with their LoRAs merged."""
         engine = self._engines(clip.reference, None)
         self._use(engine, text=clip.loras)
         return engine
 
     def autoencoder(self, vae: VaeValue) -> tuple[RawVae, Any]:
-        """The autoencoder, and the device that it is on."""
+        """The VAE and its device."""
         if not vae.alone:
             engine = self._engines(vae.reference, None)
             return engine.vae(), engine.model.device
@@ -121,7 +121,7 @@ class NodeModels:
         return self.part(value.path, read, of=(model.architecture.name, model.dtype, model.device))
 
     def part(self, path: str, read: Callable[[], Kept], of: Hashable = None) -> Kept:
-        """What `read` makes of a file, kept as long as the file stays what it is."""
+        """The result of `read` for a file, cached until the file changes."""
 
         def loaded() -> Kept:
             with self._loading():
@@ -130,10 +130,10 @@ class NodeModels:
         return kept(self._parts, (path, stamp(path), of), MAX_PARTS, loaded)
 
     def _use(self, engine: Engine, *, unet: LoraStack | None = None, text: LoraStack | None = None) -> None:
-        """Change one half and leave the other as it is: merging a large UNet takes a while."""
-        # What fails to be put in now must not be tried again with the next that comes.
-        now = self._in_use.pop(engine, ((), ()))
-        wanted = (now[0] if unet is None else unet, now[1] if text is None else text)
+        """Set the LoRAs of one half, keep the other's: merging into a large UNet takes a while."""
+        # Removed first, so that LoRAs that fail to merge are not tried again with the next call.
+        current = self._in_use.pop(engine, ((), ()))
+        wanted = (current[0] if unet is None else unet, current[1] if text is None else text)
         engine.use_loras(
             [
                 *(LoraUse(name=name, strength=strength, text_strength=0.0) for name, strength in wanted[0]),
@@ -144,7 +144,7 @@ class NodeModels:
 
 
 def kept(place: OrderedDict[Hashable, Kept], key: Hashable, most: int, make: Callable[[], Kept]) -> Kept:
-    """What is in `place`, or is made and put there; the least recently used goes first."""
+    """The entry in the cache `place`, created if missing; evicts the least recently used beyond `most`."""
     if key not in place:
         while len(place) >= most:
             place.popitem(last=False)
@@ -154,11 +154,11 @@ def kept(place: OrderedDict[Hashable, Kept], key: Hashable, most: int, make: Cal
 
 
 def _read_vae(path: Path, device: str | None) -> nn.Module:
-    """A VAE whose architecture is one of the catalogue's, or in its folder."""
+    """Read a VAE whose architecture is in the catalogue or in its folder."""
     problem: ModelFileError | None = None
     for name in catalogue.names():
         try:
-            # In full precision: SDXL's overflows in half, and nothing says whose it is.
+            # In fp32: SDXL's overflows in fp16, and the file does not state its family.
             return read_vae(path, catalogue.architecture(name), torch.float32, choose_device(device))
         except ModelFileError as error:
             problem = problem or error

@@ -1,4 +1,4 @@
-"""The nodes that sample."""
+"""Declares the KSampler nodes."""
 
 from calotype.workflow.node_api import COMBO, CONDITIONING, INT, LATENT, MODEL, Input, NodeDef, Output
 from calotype.workflow.nodes.inputs import CFG, DENOISE, SAMPLER, SCHEDULER, STEPS, seed
@@ -14,7 +14,7 @@ NODES = (
         inputs=(Input("model", MODEL), seed(), STEPS, CFG, SAMPLER, SCHEDULER, *_PROMPTS, DENOISE),
         outputs=(Output(LATENT),),
         category="sampling",
-        help="Takes the noise out of a latent, step by step, towards the prompt.",
+        help="Denoises a latent step by step towards the prompt.",
     ),
     NodeDef(
         "KSamplerAdvanced",
@@ -35,6 +35,6 @@ NODES = (
         outputs=(Output(LATENT),),
         title="KSampler (Advanced)",
         category="sampling",
-        help="Some steps of a sampling; another can go on with what is left.",
+        help="Runs some steps of a sampling; another node can run the rest.",
     ),
 )

@@ -1,4 +1,4 @@
-"""How much nodes make that may make too much of what they are given. Knows nothing of torch."""
+"""Computes the output sizes of nodes whose outputs may be larger or more than their inputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def as_much(name: str) -> Makes:
 
 
 def scaled(name: str) -> Makes:
-    """A side of 0 follows the other."""
+    """A side of 0 keeps the aspect ratio."""
 
     def makes(inputs: InputValues) -> tuple[OutputSize]:
         given, width, height = inputs[name], inputs["width"], inputs["height"]
@@ -60,7 +60,7 @@ def some(inputs: InputValues) -> tuple[OutputSize]:
 
 
 def both(first: str, second: str) -> Makes:
-    """Of the first one's size."""
+    """Both counts, at the size of the first."""
 
     def makes(inputs: InputValues) -> tuple[OutputSize]:
         return (replace(inputs[first], count=inputs[first].count + inputs[second].count),)
@@ -69,7 +69,7 @@ def both(first: str, second: str) -> Makes:
 
 
 def sheet(_inputs: InputValues) -> tuple[OutputSize]:
-    """One, whose size its captions have a part in."""
+    """One image of unknown size, which depends on the captions."""
     return (OutputSize(),)
 
 

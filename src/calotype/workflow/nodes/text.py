@@ -1,4 +1,4 @@
-"""Nodes that make CONDITIONING of text."""
+"""Declares the nodes that encode text to CONDITIONING."""
 
 from collections.abc import Hashable
 
@@ -19,34 +19,34 @@ from calotype.workflow.node_api import (
 from calotype.workflow.nodes.inputs import pixels, stamp
 from calotype.workflow.nodes.lazy import lazy_import
 
-_HELP = "(word) and (word:1.2) weigh words, embedding:name is a learned one."
+_HELP = "(word) and (word:1.2) weight words; embedding:name inserts a textual inversion."
 
 
-def _missing_words(catalogue: Catalogue, inputs: InputValues) -> str | None:
-    """Learned words of the texts that are not in the folder."""
-    known = _learned(catalogue)
+def _missing_embeddings(catalogue: Catalogue, inputs: InputValues) -> str | None:
+    """Report an embedding in the texts that is not in the folder."""
+    known = _embeddings(catalogue)
     for name, text in inputs.items():
-        missing = next((word for word in _words(text) if word not in known), None)
+        missing = next((word for word in _embedding_names(text) if word not in known), None)
         if missing is not None:
-            return f"{name}: there is no learned word {missing!r}; {did_you_mean(missing, sorted(known))}"
+            return f"{name}: there is no embedding {missing!r}; {did_you_mean(missing, sorted(known))}"
     return None
 
 
 def _stamps(context: Context, inputs: InputValues) -> Hashable:
-    """Changes when the file of a learned word does."""
-    known = _learned(context.catalogue)
-    names = {known[word] for text in inputs.values() for word in _words(text) if word in known}
+    """A value that changes with the files of the embeddings in the texts."""
+    known = _embeddings(context.catalogue)
+    names = {known[word] for text in inputs.values() for word in _embedding_names(text) if word in known}
     files = [str(context.catalogue.find("embeddings", name)) for name in sorted(names)]
     return tuple((file, stamp(file)) for file in files) or None
 
 
-def _learned(catalogue: Catalogue) -> dict[str, str]:
-    """Files by what a prompt calls them: by their names, or without what these end in."""
+def _embeddings(catalogue: Catalogue) -> dict[str, str]:
+    """Embedding files by their names in prompts: with or without the suffix."""
     found = catalogue.files("embeddings")
     return {name.rpartition(".")[0]: name for name in found} | {name: name for name in found}
 
 
-def _words(value: object) -> list[str]:
+def _embedding_names(value: object) -> list[str]:
     if not isinstance(value, str) or "embedding:" not in value:
         return []
     return [piece.text for piece in parse_prompt(value) if piece.is_embedding]
@@ -64,8 +64,8 @@ NODES = (
         outputs=(Output(CONDITIONING),),
         title="CLIP Text Encode (Prompt)",
         category="conditioning",
-        help="A prompt as the model reads it.",
-        check=_missing_words,
+        help="Encodes a prompt for the model.",
+        check=_missing_embeddings,
         changes=_stamps,
     ),
     NodeDef(
@@ -84,8 +84,8 @@ NODES = (
         ),
         outputs=(Output(CONDITIONING),),
         category="advanced/conditioning",
-        help="A prompt for each of SDXL's text encoders, and the sizes and crop that it is told.",
-        check=_missing_words,
+        help="Encodes a prompt for each of SDXL's text encoders, with sizes and crop.",
+        check=_missing_embeddings,
         changes=_stamps,
     ),
     NodeDef(
@@ -100,8 +100,8 @@ NODES = (
         ),
         outputs=(Output(CONDITIONING),),
         category="advanced/conditioning",
-        help="A prompt for SDXL's refiner, with the score that the picture should have.",
-        check=_missing_words,
+        help="Encodes a prompt for SDXL's refiner, with the aesthetic score of the image.",
+        check=_missing_embeddings,
         changes=_stamps,
     ),
 )

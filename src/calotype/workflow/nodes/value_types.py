@@ -1,7 +1,7 @@
-"""What travels on MODEL, CLIP, VAE and CONTROL_NET links: descriptions, not modules.
+"""The values on MODEL, CLIP, VAE and CONTROL_NET links: descriptions, not modules.
 
-Two branches with different LoRAs or presets hold different values, and whoever runs one says which it means;
-so neither can disturb the other, and a cache of values keeps no weights in memory. Knows nothing of torch.
+Branches with different LoRAs or presets hold different values, so they cannot affect each other, and a cache
+of values keeps no weights in memory.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ LoraStack = tuple[tuple[str, float], ...]
 
 @dataclass(frozen=True)
 class ModelValue:
-    """A checkpoint's UNet with what is to be done to it."""
+    """A checkpoint's UNet with its LoRAs and preset."""
 
     reference: str
-    """What `models.reference` finds the checkpoint by."""
+    """The checkpoint's reference for `models.resolve`."""
     loras: LoraStack = ()
     preset: str | None = None
-    """How the engine runs it; the host's own way if nothing is said."""
+    """The engine's preset; the host's by default."""
 
     def with_lora(self, name: str, strength: float) -> ModelValue:
         return replace(self, loras=(*self.loras, (name, strength)))
@@ -28,12 +28,12 @@ class ModelValue:
 
 @dataclass(frozen=True)
 class ClipValue:
-    """A checkpoint's text encoders with what is to be done to them."""
+    """A checkpoint's text encoders with their LoRAs and last layer."""
 
     reference: str
     loras: LoraStack = ()
     last_layer: int | None = None
-    """The layer to stop at, counted from the end as −1; the model's own if nothing is said."""
+    """The layer to stop at, counted from the end (−1 is the last); the model's own by default."""
 
     def with_lora(self, name: str, strength: float) -> ClipValue:
         return replace(self, loras=(*self.loras, (name, strength)))
@@ -44,7 +44,7 @@ class ClipValue:
 
 @dataclass(frozen=True)
 class VaeValue:
-    """A checkpoint's autoencoder, or one that comes by itself."""
+    """A checkpoint's VAE, or a separate one."""
 
     reference: str
     alone: bool = False
@@ -53,6 +53,6 @@ class VaeValue:
 
 @dataclass(frozen=True)
 class ControlNetValue:
-    """A ControlNet, read when the model it works with is known."""
+    """A ControlNet, loaded once its model is known."""
 
     path: str

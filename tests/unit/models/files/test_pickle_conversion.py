@@ -1,4 +1,4 @@
-"""Old pickles that are honest: what comes out of the sealed process equals what torch put in."""
+"""Conversion of valid old pickles: the sandboxed process outputs exactly what torch saved."""
 
 import os
 from collections import Counter, OrderedDict
@@ -229,7 +229,7 @@ def test_a_conversion_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     with (
         open_model_file(path) as opened,
         pytest.raises(
-            ModelFileError, match=r"model\.ckpt: was given up: .* longer than the allowed 0 seconds"
+            ModelFileError, match=r"model\.ckpt: is not converted: .* longer than the allowed 0 seconds"
         ),
     ):
         convert_pickle(opened, tmp_path / "out", limits=limits)

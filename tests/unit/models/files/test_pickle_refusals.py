@@ -62,7 +62,7 @@ def test_a_reduce_that_runs_a_command_is_refused(
         {"w": torch.ones(2), "x": Touch(canary, function)}, path, _use_new_zipfile_serialization=as_zip
     )
     rule = rule_for(path, conversions)
-    assert "its pickle asks for" in rule
+    assert "its pickle names" in rule
     assert function.__name__ in rule
     assert "nothing was run" in rule
     assert not canary.exists()
@@ -88,7 +88,7 @@ def test_a_command_hidden_behind_torchs_magic_number_is_refused(tmp_path: Path, 
 def test_an_unknown_class_is_refused_by_name(tmp_path: Path, conversions: Path) -> None:
     path = tmp_path / "whole_model.pt"
     torch.save(torch.nn.Linear(1, 1), path)
-    assert "'torch.nn.modules.linear.Linear', which is not among the harmless names" in rule_for(
+    assert "'torch.nn.modules.linear.Linear', which is not on the list of harmless names" in rule_for(
         path, conversions
     )
 
@@ -126,7 +126,7 @@ PICKLES = {
     "refers to itself": (b"\x80\x02]q\0h\0a.", "is nested more than 32 deep"),
     "shared a billion times": (b"\x80\x02]" + SHARED_LISTS + b".", "holds more than 500000 values"),
     "key with __class__": (pickled({"a": {"__class__": Tensor()}}), "Python-internal part such as __class__"),
-    "one name twice": (pickled({"a.b": Tensor(), "a": {"b": Tensor()}}), "both be called 'a.b'"),
+    "one name twice": (pickled({"a.b": Tensor(), "a": {"b": Tensor()}}), "would have the name 'a.b'"),
     "storage longer than the file": (stored(items=5), "has 16 bytes, but 5 items of F32"),
     "storage shorter than the file": (stored(items=3), "has 16 bytes, but 3 items of F32"),
     "storage of another type": (stored(kind=torch.DoubleStorage), "but 4 items of F64"),
@@ -271,10 +271,10 @@ RAW: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "big-endian": (lambda raw: raw.replace(b"\x88", b"\x89", 1), "was written on a big-endian machine"),
     "2 bytes missing": (lambda raw: raw[:-2], "but the file has"),
     "trailing bytes": (lambda raw: raw + b"xyz", "its storages end at byte"),
-    "no storages": (lambda raw: raw[: -16 - 8], "it was cut short"),
+    "no storages": (lambda raw: raw[: -16 - 8], "it is truncated"),
     "storage shorter than declared": (
         lambda raw: raw[: -16 - 8] + struct.pack("<q", 3) + raw[-16:-4],
-        "has 3 items, its tensors were promised 4",
+        "has 3 items, but its tensors declare 4",
     ),
     "negative storage": (lambda raw: raw[: -16 - 8] + struct.pack("<q", -4) + raw[-16:], "has -4 items"),
     "unlisted storage": (
@@ -302,7 +302,7 @@ def test_a_pickle_that_breaks_its_reader_is_refused(tmp_path: Path, conversions:
 @pytest.mark.parametrize(
     ("cpu_s", "wall_s", "rule"),
     [
-        (1, 300, "takes more than the allowed 1 seconds of processor time"),
+        (1, 300, "takes more than the allowed 1 seconds of CPU time"),
         (300, 1, "takes longer than the allowed 1 seconds"),
     ],
 )

@@ -29,11 +29,11 @@ BROKEN = {
     "shorter than a length": (b"\x10\0\0", "has 3 bytes; safetensors begin with an 8-byte header length"),
     "header length 2^63": (
         struct.pack("<Q", 2**63) + b"{}",
-        "header has 9223372036854775808 bytes, the limit is 10",
+        "header of 9223372036854775808 bytes, the limit is 10",
     ),
     "header past the file": (
         struct.pack("<Q", 100) + b"{}",
-        "says its header has 100 bytes, but only 2 bytes follow",
+        "declares a header of 100 bytes, but only 2 follow",
     ),
     "no header": (struct.pack("<Q", 0), "does not begin with '{'"),
     "not UTF-8": (safetensors_bytes(b'{"\xff\xfe": 1}'), "is not UTF-8 text (byte 2 is wrong)"),

@@ -139,7 +139,10 @@ def test_two_answers_are_refused(tmp_path: Path) -> None:
         ),
         ({"weight_map": {"a": "/etc/passwd"}}, "absolute path"),
         ({"weight_map": {"a": "..\\x"}}, "backslash"),
-        ({"weight_map": {"a": "gone.safetensors"}}, r"names the shard gone\.safetensors, which is not there"),
+        (
+            {"weight_map": {"a": "gone.safetensors"}},
+            r"names the shard gone\.safetensors, which does not exist",
+        ),
         ({"weight_map": {"z": shards(3)[0]}}, "says 'z' is in .*, but that file does not have it"),
         ({"weight_map": {"a": 7}}, "maps 'a' to 7, which is no file name"),
         ({"weight_map": {}}, "has no weight_map"),

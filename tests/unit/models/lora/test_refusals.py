@@ -39,7 +39,7 @@ def test_the_layer_of_these_tests_is_fine(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tensors", "reason"),
     [
-        (_layer(up=torch.ones(32, 3)), rf"'{KEY}.lora_down.weight' and its other half differ in rank"),
+        (_layer(up=torch.ones(32, 3)), rf"'{KEY}.lora_down.weight' and its up matrix differ in rank"),
         (_layer(down=torch.ones(0, 32), up=torch.ones(32, 0)), "differ in rank"),
         (_layer(down=torch.ones(32)), "differ in rank"),
         (
@@ -54,9 +54,9 @@ def test_the_layer_of_these_tests_is_fine(tmp_path: Path) -> None:
         (_layer(down=INFINITY), "holds NaN or infinity"),
         (_layer(alpha=torch.tensor(torch.nan)), rf"'{KEY}.alpha' holds NaN"),
         (_layer(down=DOWN.to(torch.int8)), rf"'{KEY}.lora_down.weight' is torch.int8; quantized LoRAs"),
-        ({f"{KEY}.lora_up.weight": UP}, rf"'{KEY}.lora_up.weight' has no 'down' matrix beside it"),
-        ({f"{KEY}.lora_down.weight": DOWN}, "has no 'up' matrix beside it"),
-        ({f"{KEY}.alpha": torch.tensor(1.0)}, "has no 'down' matrix"),
+        ({f"{KEY}.lora_up.weight": UP}, rf"'{KEY}.lora_up.weight' has no matching 'down' matrix"),
+        ({f"{KEY}.lora_down.weight": DOWN}, "has no matching 'up' matrix"),
+        ({f"{KEY}.alpha": torch.tensor(1.0)}, "has no matching 'down' matrix"),
         (
             _layer() | {"lora_unet_nowhere.lora_down.weight": DOWN},
             "'lora_unet_nowhere.lora_down.weight' names no",
@@ -161,7 +161,7 @@ def _settings(text: str | None) -> Callable[[Path], None]:
     [
         (_settings(None), "adapter_config.json: is missing"),
         (_settings("{"), "adapter_config.json: it is not JSON"),
-        (_settings("{}"), "'base_model.model.conv_in.lora_A.weight' has no 'up' matrix"),
+        (_settings("{}"), "'base_model.model.conv_in.lora_A.weight' has no matching 'up' matrix"),
     ],
 )
 def test_broken_peft_folder(make: Callable[[Path], None], reason: str, tmp_path: Path) -> None:
@@ -210,5 +210,5 @@ def test_an_alpha_that_makes_no_weights_is_refused(alpha: str, tmp_path: Path) -
     tensors = {f"unet.conv_in.lora_{x}.weight": t for x, t in _matrices()}
     note = {"lora_adapter_metadata": f'{{"unet.lora_alpha": {alpha}}}'}
     save_file(tensors, tmp_path / "lora.safetensors", note)
-    with pytest.raises(ModelFileError, match="its alpha for conv_in is no number up to 1e\\+06"):
+    with pytest.raises(ModelFileError, match="its alpha for conv_in is not a number up to 1e\\+06"):
         read_adapter(tmp_path / "lora.safetensors", SD15)

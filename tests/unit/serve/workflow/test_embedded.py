@@ -138,7 +138,7 @@ def saving(prefix: str) -> dict[str, Any]:
     [
         ("x" * 241, "the limit is 234"),
         ("folder/" + "é" * 118, "is 236 bytes long"),
-        ("y" * 228 + "%width%%year%", "numbers are put behind it"),
+        ("y" * 228 + "%width%%year%", "numbers are appended to it"),
         ("a/" * 127 + "bc", "the limit is 255"),
         ("../above", "not a usable name"),
         ("/tmp/elsewhere", "absolute path"),

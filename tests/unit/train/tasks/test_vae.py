@@ -283,7 +283,7 @@ def test_latents_of_another_autoencoder_or_scale_are_refused(
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
-        ({"latent_channels": 8}, "its latents have 8 channels and 4×4 pixels each, .* works on 4 channels"),
+        ({"latent_channels": 8}, "its latents have 8 channels and 4×4 pixels each, .* uses 4 channels"),
         ({"block_out_channels": None}, "its configuration cannot be used: .*block_out_channels"),
         ({"_class_name": "VQModel"}, "its configuration cannot be used: .*VQModel"),
     ],

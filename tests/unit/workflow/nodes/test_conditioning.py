@@ -88,7 +88,7 @@ class FakeEngine:
     def __init__(self) -> None:
         self.evaluations: list[int] = []
 
-    def answer(self, questions: Sequence[DenoiseInput], network: object = None) -> list[Tensor]:
+    def denoise(self, questions: Sequence[DenoiseInput], network: object = None) -> list[Tensor]:
         assert network is None
         self.evaluations.append(len(questions))
         return [self._one(question) for question in questions]

@@ -90,9 +90,7 @@ def test_a_learned_word_that_is_not_there_is_named_before_anything_runs(host: Ho
     assert problem(TEXT) is None
     assert problem("a embedding:shiny.safetensors apple") is None
     assert problem("an apple") is None
-    assert "text: there is no learned word 'shinny'; did you mean 'shiny'" in problem(
-        "(embedding:shinny:1.2)"
-    )
+    assert "text: there is no embedding 'shinny'; did you mean 'shiny'" in problem("(embedding:shinny:1.2)")
 
 
 def test_a_learned_word_whose_file_changes_is_read_again(host: Host, folder: Path) -> None:

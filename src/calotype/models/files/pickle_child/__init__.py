@@ -1,4 +1,4 @@
-"""The sealed process that reads old pickles and writes safetensors. Standard library only, no torch.
+"""The sandboxed process that reads old pickles and writes safetensors, with the standard library only.
 
-`start` is run by `pickle_sandbox`; `main` does the work; `limits` and `seccomp` take powers away first.
+`pickle_sandbox` runs `bootstrap`; `main` converts; `sandbox` and `seccomp` drop privileges first.
 """

@@ -1,6 +1,6 @@
-"""The names that checkpoints ask for, each with the stand-in it gets. A name that is not here is refused.
+"""Maps the global names that pickled checkpoints use to harmless stubs. Any other name is rejected.
 
-Knows what torch, its trainers and NumPy put into checkpoints; knows no bytes.
+The names are those that torch, its trainers and NumPy write to checkpoints.
 """
 
 from typing import Any
@@ -89,8 +89,8 @@ FUNCTIONS: dict[tuple[str, str], object] = {
     ("torch.nn.modules.container", "ParameterDict"): Parameters,
 }
 
-# Beside the weights, checkpoints hold what Lightning, OmegaConf, NumPy and torch's schedulers left there. It
-# is not needed, so all of it becomes nothing.
+# Checkpoints also hold state of Lightning, OmegaConf, NumPy and torch's schedulers. It is not needed, so an
+# inert stub replaces all of it.
 DROPPED = {
     *(
         ("torch", f"{kind}Tensor")

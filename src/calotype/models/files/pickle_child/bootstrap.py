@@ -1,6 +1,6 @@
-"""The script the sandbox runs: makes this package importable without running the packages around it.
+"""The script that the sandbox runs: it makes this package importable without its parent packages.
 
-`calotype.models` may import torch, which this process must neither wait for nor have at hand.
+`calotype.models` may import torch, which takes time and must not be available to this process.
 """
 
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def expose_packages() -> None:
-    """Put empty stand-ins where the surrounding packages would be; their modules are found as always."""
+    """Replace the parent packages by empty modules with the same search path."""
     folder = Path(__file__).resolve().parent.parent
     for name in ("calotype.models.files", "calotype.models", "calotype"):
         package = types.ModuleType(name)

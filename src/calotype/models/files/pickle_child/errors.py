@@ -1,10 +1,10 @@
-"""The error for a rule that a pickle breaks. Its text becomes the rule of the parent's ModelFileError."""
+"""Defines the error for a rejected pickle; its text becomes the rule of the parent's ModelFileError."""
 
 MAX_SHOWN_LENGTH = 120
 
 
 class RefusedError(Exception):
-    """The file is not converted; the message says which rule it breaks."""
+    """The file is rejected; the message names the rule it breaks."""
 
 
 def short_repr(value: object) -> str:

@@ -1,6 +1,6 @@
-"""The sealed process from start to end: take the task, give up powers, convert, report in one line of JSON.
+"""Runs the sandboxed process: parse the task, drop privileges, convert, report in one line of JSON.
 
-Every failure becomes a report, because the parent has nothing else to tell the user.
+Every failure becomes a report, because the parent has no other information for the user.
 """
 
 import codecs
@@ -16,7 +16,7 @@ from calotype.models.files.pickle_child.tensor_copy import write_tensors
 from calotype.models.files.pickle_child.torch_formats import PositionedFile, check_crc32, read_raw, read_zip
 from calotype.models.files.pickle_child.validation import place_tensors
 
-# The parent reads the report after this process has ended, so it must fit into a pipe: 4 KiB are sure.
+# The parent reads the report after this process has ended, so it must fit into a pipe: 4 KiB always fit.
 _MAX_RULE_LENGTH = 1000
 _MAX_NAMES_REPORTED = 20
 _MAX_NAME_REPORTED_LENGTH = 60
@@ -26,7 +26,7 @@ def main(task_json: str) -> None:
     task = json.loads(task_json)
     report = _attempt(task)
     os.write(1, json.dumps(report).encode())
-    # Past the filter, an orderly shutdown would only fail at closing things.
+    # Under the system-call filter, a regular interpreter shutdown would fail.
     os._exit(0)
 
 
@@ -49,9 +49,9 @@ def _attempt(task: dict[str, Any]) -> dict[str, Any]:
 
 def _convert(task: dict[str, Any], limits: SandboxLimits) -> dict[str, Any]:
     file = io.BufferedReader(PositionedFile(task["input"], task["size_bytes"]))
-    # The zip reader decodes old names with it, and modules cannot be loaded once the process is sealed.
+    # The zip reader decodes old names with it, and modules cannot be loaded inside the sandbox.
     codecs.lookup("cp437")
-    held = enter_sandbox(limits)
+    protections = enter_sandbox(limits)
     read = read_zip if task["is_zip"] else read_raw
     checkpoint = read(file, task["size_bytes"])
     findings = place_tensors(checkpoint)
@@ -66,7 +66,7 @@ def _convert(task: dict[str, Any], limits: SandboxLimits) -> dict[str, Any]:
         "dropped_values": findings.dropped_values,
         "left_out": _shortened(findings.left_out),
         "placeholders": _shortened(sorted(checkpoint.dropped_names)),
-        "protections": held,
+        "protections": protections,
     }
 
 

@@ -1,6 +1,6 @@
-"""Takes powers away from the current process before it looks at somebody else's bytes. Linux; elsewhere less.
+"""Drops the privileges of the current process before it reads untrusted bytes: on Linux, less elsewhere.
 
-Nothing here can be undone by the process itself. Knows nothing of pickles.
+The process cannot undo any of it.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ _MAX_DESCRIPTORS = 16
 
 @dataclass(frozen=True)
 class SandboxLimits:
-    """How much one conversion may take before it is stopped."""
+    """The resources that one conversion may use before it is stopped."""
 
     memory_bytes: int
     cpu_s: int
@@ -32,9 +32,10 @@ class SandboxLimits:
 
     @classmethod
     def for_file(cls, size_bytes: int) -> Self:
-        """Enough for an honest file of this size on a slow disk.
+        """Limits that a valid file of this size meets on a slow disk.
 
-        Tied weights are written once for each name and expanded tensors in full, so the output may be larger.
+        The output may be larger than the input: tied weights are written once per name, expanded tensors in
+        full.
         """
         return cls(
             memory_bytes=2 * _GIB,
@@ -45,25 +46,25 @@ class SandboxLimits:
 
 
 def enter_sandbox(limits: SandboxLimits) -> list[str]:
-    """Apply every protection this system offers; the names of those that now hold."""
-    held = []
+    """Apply every protection that this system offers; return the names of those now active."""
+    active = []
     # Namespaces come first: they need a process slot, and entering one clears the death signal.
     if _linux_call("unshare", _CLONE_NEWUSER | _CLONE_NEWNET):
-        held.append("namespaces")
+        active.append("namespaces")
     _linux_call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if _linux_call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
-        held.append("no_new_privs")
+        active.append("no_new_privs")
     _lower(resource.RLIMIT_AS, limits.memory_bytes)
-    # A second later comes SIGKILL; the soft limit's own signal tells the parent why the process ended.
+    # SIGKILL follows a second later; the soft limit's signal tells the parent why the process ended.
     _lower(resource.RLIMIT_CPU, limits.cpu_s, grace=1)
     _lower(resource.RLIMIT_FSIZE, limits.output_bytes)
     _lower(resource.RLIMIT_NOFILE, _MAX_DESCRIPTORS)
     _lower(resource.RLIMIT_NPROC, 0)
     _lower(resource.RLIMIT_CORE, 0)
-    held.append("rlimits")
+    active.append("rlimits")
     if seccomp.install():
-        held.append("seccomp")
-    return held
+        active.append("seccomp")
+    return active
 
 
 def _lower(kind: int, limit: int, grace: int = 0) -> None:
@@ -74,7 +75,7 @@ def _lower(kind: int, limit: int, grace: int = 0) -> None:
 
 
 def _linux_call(name: str, *arguments: int) -> bool:
-    """Call a function of the C library; where a container or an old kernel forbids it, we go on without."""
+    """Call a function of the C library; False where a container or an old kernel forbids it."""
     if sys.platform != "linux":
         return False
     function = getattr(ctypes.CDLL(None), name, None)

@@ -1,7 +1,7 @@
-"""A system-call filter for the current process: what is on the list works, anything else fails with EPERM.
+"""Installs a system-call filter in the current process: calls that are not on the list fail with EPERM.
 
-What is left is memory, time, and reading and writing files that are already open: no opening, no sockets, no
-programs, no processes, no signals to others, no executable memory. x86-64 and ARM64 Linux only.
+The list allows memory, time, and reading and writing open files. It forbids opening files, sockets, programs,
+processes, signals to others and executable memory. It supports x86-64 and ARM64 Linux only.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ _ALLOW = 0x7FFF0000
 _DENY = 0x00050000 | errno.EPERM
 _PROT_EXEC = 4
 
-# Classic BPF: load a word of the call's description, compare, and return a verdict.
+# Classic BPF: load a word of the call's description, compare it, and return the action.
 _LOAD = 0x20
 _JUMP_EQUAL = 0x15
 _JUMP_ANY_BIT = 0x45
@@ -33,10 +33,10 @@ class _Machine(NamedTuple):
     memory_with_protection: tuple[int, ...]
 
 
-# A line each: read write close fstat lseek munmap brk rt_sigaction rt_sigprocmask rt_sigreturn pread64
+# Per line of calls: read write close fstat lseek munmap brk rt_sigaction rt_sigprocmask rt_sigreturn pread64
 # pwrite64; readv writev sched_yield mremap madvise getpid exit ftruncate gettimeofday sigaltstack futex
 # restart_syscall; clock_gettime exit_group getrandom rseq.
-# The last pair is mmap and mprotect, which work except for executable memory.
+# The last pair is mmap and mprotect, which are allowed except for executable memory.
 _MACHINES = {
     "x86_64": _Machine(
         0xC000003E,
@@ -64,16 +64,16 @@ class _Program(ctypes.Structure):
 
 
 def install() -> bool:
-    """Filter this process's system calls from now on; False where the system cannot."""
+    """Start filtering this process's system calls; return False where the system does not support it."""
     machine = _MACHINES.get(platform.machine())
     if sys.platform != "linux" or machine is None:
         return False
     code = _assemble(machine)
     program = _Program(len(code) // 8, code)
-    answer: int = ctypes.CDLL(None).prctl(
+    status: int = ctypes.CDLL(None).prctl(
         ctypes.c_int(_PR_SET_SECCOMP), ctypes.c_ulong(_SECCOMP_MODE_FILTER), ctypes.byref(program), 0, 0
     )
-    return answer == 0
+    return status == 0
 
 
 def _assemble(machine: _Machine) -> bytes:

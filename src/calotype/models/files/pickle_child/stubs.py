@@ -1,7 +1,7 @@
-"""What a pickle gets when it asks for a name: an inert thing of ours or a refusal, never the real one.
+"""Defines the inert stubs that replace the classes and functions a pickle names.
 
-Values are not checked here but in `placement`, because a pickle can still change things after making them.
-Which name means which of these is in `known_names`.
+`validation` checks their values, because a pickle can change objects after it creates them. `allowlist` maps
+names to stubs.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ class DType(NamedTuple):
 
 
 class StorageRef(NamedTuple):
-    """Bytes that tensors look into, by their key in the file. Every field is as the pickle gave it."""
+    """A tensor storage, by its key in the file. All fields are unvalidated values from the pickle."""
 
     key: Any
     dtype: Any
@@ -25,7 +25,7 @@ class StorageRef(NamedTuple):
 
 
 class TensorRef(NamedTuple):
-    """A tensor as the pickle describes it. Every field is as the pickle gave it."""
+    """A tensor as the pickle describes it. All fields are unvalidated values from the pickle."""
 
     storage: Any
     offset: Any
@@ -35,9 +35,9 @@ class TensorRef(NamedTuple):
 
 
 class Inert:
-    """Stands for a harmless object that is not weights: takes whatever it is given and keeps nothing.
+    """Stands for a harmless object that is not weights: accepts any arguments and stores nothing.
 
-    Like every class here it has a `__setstate__`, so a pickle cannot set attributes on it or on its objects.
+    Like every class here it has a `__setstate__`, so a pickle cannot set attributes on it or its instances.
     """
 
     __slots__ = ()
@@ -64,7 +64,7 @@ class Dictionary(dict[Any, Any]):
 
 
 class Parameters(Dictionary):
-    """Stands for torch's ParameterDict, which textual inversion files hold: its parameters, nothing else."""
+    """Stands for torch's ParameterDict, which textual inversion files hold; keeps only its parameters."""
 
     __slots__ = ()
 
@@ -74,7 +74,7 @@ class Parameters(Dictionary):
 
 
 class Rebuild:
-    """Stands for one of torch's rebuilding functions; only notes what it was asked to build."""
+    """Stands for one of torch's rebuild functions; only records its arguments."""
 
     __slots__ = ("_describe",)
     _describe: Callable[..., object]

@@ -1,6 +1,6 @@
-"""Copies placed tensors from the input into a safetensors file, by position and without torch.
+"""Copies validated tensors from the input to a safetensors file, by position and without torch.
 
-Contiguous tensors, which nearly all are, are streamed; others are gathered a dimension at a time.
+Contiguous tensors (nearly all) are streamed; others are gathered one dimension at a time.
 """
 
 import itertools
@@ -17,16 +17,14 @@ _ITEM_FORMATS: dict[int, Literal["B", "H", "I", "Q"]] = {1: "B", 2: "H", 4: "I",
 
 
 def write_tensors(
-    source: int, target: int, tensors: dict[str, PlacedTensor], metadata: dict[str, str], most_bytes: int
+    source: int, target: int, tensors: dict[str, PlacedTensor], metadata: dict[str, str], max_bytes: int
 ) -> int:
-    """Write all tensors to the descriptor `target`; the number of bytes written."""
+    """Write all tensors to the descriptor `target`; return the number of bytes written."""
     layout = lay_out({name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()})
     header = encode_header(layout, metadata)
     total = len(header) + sum(entry.num_bytes for entry in layout.values())
-    if total > most_bytes:
-        raise RefusedError(
-            f"its tensors would take {total} bytes when written out, the limit is {most_bytes}"
-        )
+    if total > max_bytes:
+        raise RefusedError(f"its tensors would take {total} bytes when written out, the limit is {max_bytes}")
     _write_at(target, header, 0)
     for name, entry in layout.items():
         position = len(header) + entry.start
@@ -38,7 +36,7 @@ def write_tensors(
 
 
 def is_contiguous(tensor: PlacedTensor) -> bool:
-    """Whether the items follow each other in row-major order; a dimension of one has no say."""
+    """Whether the items are in row-major order; the stride of a dimension of size 1 does not matter."""
     if 0 in tensor.shape:
         return True
     expected = 1
@@ -52,8 +50,8 @@ def is_contiguous(tensor: PlacedTensor) -> bool:
 def gather(source: int, tensor: PlacedTensor) -> bytearray:
     """The items of a strided tensor in row-major order.
 
-    The longest dimension is copied in one slice and the others are looped over, so a channels-last
-    convolution takes nine slices for each output channel instead of one step for each item.
+    It copies the longest dimension in one slice and loops over the others, so a channels-last convolution
+    takes nine slices per output channel instead of one step per item.
     """
     item_bytes = ITEM_BYTES[tensor.dtype]
     kind = _ITEM_FORMATS[item_bytes]

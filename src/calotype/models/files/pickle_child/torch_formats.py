@@ -1,4 +1,4 @@
-"""What both pickle formats come down to: an object tree of stand-ins, and where each storage's bytes are."""
+"""Reads torch's zip and legacy pickle formats: an object tree of stubs and the position of each storage."""
 
 import io
 import os
@@ -17,7 +17,7 @@ CHUNK_BYTES = 4 * 1024 * 1024
 
 
 class Extent(NamedTuple):
-    """A run of bytes in the input file; `crc32` where the format keeps one."""
+    """A byte range in the input file, with its `crc32` if the format has one."""
 
     start: int
     num_bytes: int
@@ -26,7 +26,7 @@ class Extent(NamedTuple):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint whose pickle has been read and whose tensors have not."""
+    """A checkpoint with its pickle loaded and its tensors not yet read."""
 
     root: object
     storages: dict[str, Extent]
@@ -34,13 +34,13 @@ class Checkpoint:
 
 
 def read_exactly(fd: int, start: int, num_bytes: int) -> bytes:
-    """Bytes by position; the end of the file is an error."""
+    """Read bytes by position; the end of the file is an error."""
     parts = []
     while num_bytes > 0:
         part = os.pread(fd, num_bytes, start)
         if not part:
             raise RefusedError(
-                f"ends at byte {start} while {num_bytes} bytes more are needed; it was cut short"
+                f"ends at byte {start} while {num_bytes} more bytes are needed; it is truncated"
             )
         parts.append(part)
         start += len(part)
@@ -49,7 +49,7 @@ def read_exactly(fd: int, start: int, num_bytes: int) -> bytes:
 
 
 def check_crc32(fd: int, what: str, extent: Extent) -> None:
-    """Refuse bytes that are not those their checksum was made from."""
+    """Raise RefusedError if the bytes do not match their checksum."""
     if extent.crc32 is None:
         return
     checksum = 0
@@ -63,7 +63,7 @@ def check_crc32(fd: int, what: str, extent: Extent) -> None:
 
 
 class PositionedFile(io.RawIOBase):
-    """Reads a descriptor by position only; closing it leaves the descriptor open."""
+    """A file object that reads a descriptor by position; closing it leaves the descriptor open."""
 
     def __init__(self, fd: int, size_bytes: int) -> None:
         self._fd = fd
@@ -102,7 +102,7 @@ _COUNT_BYTES = 8
 
 
 def read_raw(file: BinaryIO, size_bytes: int) -> Checkpoint:
-    """Read the pickles and find the storages."""
+    """Read the pickles of a legacy file and locate its storages."""
     file.seek(0)
     if _load(file) != _MAGIC_NUMBER:
         raise RefusedError("is a pickle, but not one that torch.save wrote: torch's magic number is missing")
@@ -134,9 +134,9 @@ def _load(file: BinaryIO) -> object:
 def _raw_extent(fd: int, storage: StorageRef, position: int) -> Extent:
     stored = int.from_bytes(read_exactly(fd, position, _COUNT_BYTES), "little", signed=True)
     if type(storage.num_items) is not int or stored != storage.num_items or stored < 0:
-        wanted = short_repr(storage.num_items)
+        declared = short_repr(storage.num_items)
         raise RefusedError(
-            f"storage {short_repr(storage.key)} has {stored} items, its tensors were promised {wanted}"
+            f"storage {short_repr(storage.key)} has {stored} items, but its tensors declare {declared}"
         )
     return Extent(position + _COUNT_BYTES, stored * ITEM_BYTES[storage.dtype.name], None)
 
@@ -147,7 +147,7 @@ _LOCAL_HEADER = struct.Struct("<4s22xHH")
 
 
 def read_zip(file: BinaryIO, size_bytes: int) -> Checkpoint:
-    """Read the pickle of an archive and find its storages."""
+    """Read the pickle of a zip archive and locate its storages."""
     fd = file.fileno()
     try:
         with zipfile.ZipFile(file) as archive:

@@ -1,4 +1,4 @@
-"""An unpickler that can build nothing but stand-ins. Knows no file format around the pickle."""
+"""An unpickler that can build only stubs."""
 
 import pickle
 from typing import Any
@@ -9,7 +9,7 @@ from calotype.models.files.pickle_child.stubs import DType, Inert, StorageRef
 
 
 class InertUnpickler(pickle.Unpickler):
-    """Reads a pickle in which every name means a stand-in; `dropped` collects the names that mean nothing."""
+    """Reads a pickle and replaces every name by a stub; `dropped` collects the names with inert stubs."""
 
     def __init__(self, file: Any) -> None:
         super().__init__(file, encoding="utf-8")
@@ -17,24 +17,24 @@ class InertUnpickler(pickle.Unpickler):
         self.storages: dict[str, StorageRef] = {}
 
     def find_class(self, module: str, name: str) -> Any:
-        wanted = (module, name)
-        for known in (STORAGES, DTYPES, FUNCTIONS):
-            if wanted in known:
-                return known[wanted]
-        if wanted in DROPPED:
+        key = (module, name)
+        for stubs in (STORAGES, DTYPES, FUNCTIONS):
+            if key in stubs:
+                return stubs[key]
+        if key in DROPPED:
             self.dropped.add(f"{module}.{name}")
             return Inert
-        if wanted in NOT_DENSE:
-            raise RefusedError(f"holds {NOT_DENSE[wanted]}; only dense tensors are read")
+        if key in NOT_DENSE:
+            raise RefusedError(f"holds {NOT_DENSE[key]}; only dense tensors are read")
         raise RefusedError(
-            f"its pickle asks for {short_repr(f'{module}.{name}')}, which is not among the harmless names"
-            " known in checkpoints; nothing was run"
+            f"its pickle names {short_repr(f'{module}.{name}')}, which is not on the list of harmless names;"
+            " nothing was run"
         )
 
     def persistent_load(self, pid: Any) -> StorageRef:
-        """A storage, by the tuple torch writes for one: ("storage", class, key, device, items[, view])."""
+        """A storage, from the tuple that torch writes: ("storage", class, key, device, items[, view])."""
         if not isinstance(pid, tuple) or len(pid) not in (5, 6) or pid[0] != "storage":
-            raise RefusedError("its pickle refers to something outside that is not a torch storage")
+            raise RefusedError("its pickle refers to an external object that is not a torch storage")
         _, dtype, key, _, num_items, *view = pid
         if view not in ([], [None]):
             raise RefusedError(

@@ -1,7 +1,6 @@
-"""Finds the tensors in an unpickled tree, names them, and checks that each lies within its storage.
+"""Finds and names the tensors in an unpickled tree and validates that each lies within its storage.
 
-Everything in the tree is as a stranger wrote it: types, signs and sizes are all checked here, after the
-pickle is done. Reads no bytes.
+The tree is untrusted: types, signs and sizes are all validated here, after unpickling.
 """
 
 import math
@@ -14,14 +13,14 @@ from calotype.models.files.pickle_child.stubs import DType, StorageRef, TensorRe
 from calotype.models.files.pickle_child.torch_formats import Checkpoint, Extent
 from calotype.models.files.safetensors_layout import ITEM_BYTES, MAX_BYTES, MAX_DIMENSIONS, broken_name_rule
 
-_DEEPEST_NESTING = 32
+_MAX_NESTING = 32
 _MAX_VALUES = 500_000
 _MAX_WRAPPERS = 4
-_NAME_OF_A_BARE_TENSOR = "tensor"
+_BARE_TENSOR_NAME = "tensor"
 
 
 class PlacedTensor(NamedTuple):
-    """A tensor whose every item is known to lie in its storage; offset and strides count items."""
+    """A tensor that lies within its storage; offset and strides count items."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -32,7 +31,7 @@ class PlacedTensor(NamedTuple):
 
 @dataclass
 class Findings:
-    """The tensors of a checkpoint by name, and what was not taken along."""
+    """The tensors of a checkpoint by name, and the entries left out."""
 
     tensors: dict[str, PlacedTensor] = field(default_factory=dict)
     storage_keys: set[str] = field(default_factory=set)
@@ -41,17 +40,17 @@ class Findings:
 
 
 def place_tensors(checkpoint: Checkpoint) -> Findings:
-    """Name and check every tensor that is part of the weights."""
+    """Name and validate every tensor that is part of the weights."""
     findings = Findings()
     tree = _weights_of(checkpoint.root, findings)
     for num_values, (path, value) in enumerate(_walk(tree, "", 0)):
         if num_values >= _MAX_VALUES:
             raise RefusedError(f"holds more than {_MAX_VALUES} values")
         if isinstance(value, TensorRef):
-            name = path or _NAME_OF_A_BARE_TENSOR
+            name = path or _BARE_TENSOR_NAME
             rule = broken_name_rule(name)
             if name in findings.tensors:
-                rule = f"two tensors would both be called {short_repr(name)}"
+                rule = f"two tensors would have the name {short_repr(name)}"
             if rule is not None:
                 raise RefusedError(rule)
             findings.tensors[name] = _place(name, value, checkpoint.storages)
@@ -64,23 +63,23 @@ def place_tensors(checkpoint: Checkpoint) -> Findings:
 
 
 def _weights_of(root: object, findings: Findings) -> object:
-    """The part of the tree that is weights; trainers keep them in `state_dict` beside their own state."""
+    """The weights in the tree; trainers store them in `state_dict` next to their own state."""
     for _ in range(_MAX_WRAPPERS):
         if not isinstance(root, dict) or not isinstance(root.get("state_dict"), dict):
             break
         findings.left_out += [key for key in root if isinstance(key, str) and key != "state_dict"]
         root = root["state_dict"]
     if isinstance(root, dict) and "string_to_param" in root:
-        # A textual inversion; beside the embedding it keeps token numbers, which are no weights.
+        # A textual inversion; its token ids are not weights.
         findings.left_out += [key for key in root if isinstance(key, str) and key != "string_to_param"]
         root = {"string_to_param": root["string_to_param"]}
     return root
 
 
 def _walk(value: object, path: str, depth: int) -> Iterator[tuple[str, object]]:
-    """Every value with the dotted path that leads to it, containers before what they hold."""
-    if depth > _DEEPEST_NESTING:
-        raise RefusedError(f"is nested more than {_DEEPEST_NESTING} deep at {short_repr(path)}")
+    """Every value with its dotted path, containers before their contents."""
+    if depth > _MAX_NESTING:
+        raise RefusedError(f"is nested more than {_MAX_NESTING} deep at {short_repr(path)}")
     yield path, value
     if not _is_container(value):
         return
@@ -90,9 +89,9 @@ def _walk(value: object, path: str, depth: int) -> Iterator[tuple[str, object]]:
 
 
 def _is_container(value: object) -> TypeGuard[dict[object, object] | list[object] | tuple[object, ...]]:
-    """Dictionaries and sequences; our own descriptions are tuples too, but nothing to look into."""
-    described = isinstance(value, TensorRef | StorageRef | DType)
-    return not described and isinstance(value, dict | list | tuple)
+    """Whether a value is a dictionary or sequence; our stubs are tuples too, but not containers."""
+    is_stub = isinstance(value, TensorRef | StorageRef | DType)
+    return not is_stub and isinstance(value, dict | list | tuple)
 
 
 def _place(name: str, tensor: TensorRef, storages: dict[str, Extent]) -> PlacedTensor:
@@ -110,9 +109,9 @@ def _place(name: str, tensor: TensorRef, storages: dict[str, Extent]) -> PlacedT
         raise refuse(f"its storage {short_repr(storage.key)} is not in the file")
     declared = _sizes([storage.num_items])
     if declared is None or declared[0] * ITEM_BYTES[storage.dtype.name] != extent.num_bytes:
-        wanted = f"{short_repr(storage.num_items)} items of {storage.dtype.name}"
+        size = f"{short_repr(storage.num_items)} items of {storage.dtype.name}"
         raise refuse(
-            f"storage {short_repr(storage.key)} has {extent.num_bytes} bytes, but {wanted} are declared"
+            f"storage {short_repr(storage.key)} has {extent.num_bytes} bytes, but {size} are declared"
         )
     num_items = math.prod(shape)
     if num_items * ITEM_BYTES[dtype.name] > MAX_BYTES:
@@ -125,7 +124,7 @@ def _place(name: str, tensor: TensorRef, storages: dict[str, Extent]) -> PlacedT
 
 
 def _sizes(value: object) -> tuple[int, ...] | None:
-    """Non-negative machine integers, or None; True and False are ints in Python and are not wanted here."""
+    """Non-negative machine integers, or None; True and False, which are ints in Python, do not count."""
     if not isinstance(value, list | tuple) or len(value) > MAX_DIMENSIONS:
         return None
     return tuple(value) if all(type(item) is int and 0 <= item <= MAX_BYTES for item in value) else None

@@ -1,1 +1,1 @@
-"""The work behind the nodes, with torch. Values between nodes lie in main memory, whatever does the work."""
+"""The implementations of the nodes, with torch. Values on links are in host memory, whatever the device."""

@@ -1,4 +1,4 @@
-"""Calotype's own nodes: presets chosen and compared, pictures on one sheet."""
+"""Implements Calotype's own nodes: preset selection and comparison, contact sheets."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def with_preset(_context: Context, model: ModelValue, preset: str) -> tuple[Mode
 
 
 def sheet(_context: Context, images: Tensor, columns: int, labels: str, caption: str) -> tuple[Tensor]:
-    """Pictures in rows, each column or picture with a label where there are any."""
+    """Arrange images in rows, with labels for columns or images if there are any."""
     pictures = to_pictures(images)
     columns = min(columns, len(pictures)) if columns else len(pictures)
     rows = [pictures[start : start + columns] for start in range(0, len(pictures), columns)]
     names = [line.strip() for line in labels.splitlines() if line.strip()]
-    across = tuple((names + [""] * columns)[:columns])
-    return (pixels_of(contact_sheet(rows, Axis("", across), None, caption)),)
+    column_labels = tuple((names + [""] * columns)[:columns])
+    return (pixels_of(contact_sheet(rows, Axis("", column_labels), None, caption)),)
 
 
 def compared(
@@ -50,55 +50,57 @@ def compared(
     vae: VaeValue,
     denoise: float = 1.0,
 ) -> Generator[Step, None, Result]:
-    """The same sampling by each preset; the sheet says how far each one's pictures are off the first's."""
+    """Run the same sampling with each preset; the sheet shows each preset's distance from the first."""
     names = _names(presets, context.catalogue.presets())
-    made: list[Tensor] = []
+    batches: list[Tensor] = []
     labels: list[str] = []
     times: list[str] = []
-    asked = Asked(
+    params = Asked(
         model, seed, steps, cfg, sampler_name, scheduler, positive, negative, latent_image, denoise=denoise
     )
-    for turn, name in enumerate(names):
-        chosen = replace(model, preset=name)
-        # Loading is not what is compared.
-        context.models.for_unet(chosen)
+    for index, name in enumerate(names):
+        preset_model = replace(model, preset=name)
+        # Load first, so that the time of loading is not compared.
+        context.models.for_unet(preset_model)
         started, waited = perf_counter(), 0.0
-        work = sampled(context.models, replace(asked, model=chosen))
+        work = sampled(context.models, replace(params, model=preset_model))
         while True:
             try:
                 step = next(work)
             except StopIteration as finished:
                 (latent,) = finished.value
                 break
-            # What the host does between two steps is not the preset's time.
-            left = perf_counter()
-            yield Step(turn * step.maximum + step.value, len(names) * step.maximum, step.preview)
-            waited += perf_counter() - left
+            # Exclude the host's time between two steps.
+            yielded = perf_counter()
+            yield Step(index * step.maximum + step.value, len(names) * step.maximum, step.preview)
+            waited += perf_counter() - yielded
         times.append(f"{name}: {perf_counter() - started - waited:.2f} s")
         (images,) = yield from decode(context, latent, vae)
-        made.append(images)
-        labels.append(f"{name}, {_distance(images, made[0])}")
-    rows = [to_pictures(images) for images in made]
-    # Times are told beside the sheet: the same graph makes the same pictures.
-    return Result((torch.cat(made), pixels_of(_sheet(rows, labels, asked))), {"text": times})
+        batches.append(images)
+        labels.append(f"{name}, {_distance(images, batches[0])}")
+    rows = [to_pictures(images) for images in batches]
+    # Times are not on the sheet, because the same graph must give the same images.
+    return Result((torch.cat(batches), pixels_of(_sheet(rows, labels, params))), {"text": times})
 
 
 def _names(presets: str, known: Sequence[str]) -> list[str]:
     names = [name.strip() for name in presets.replace("\n", ",").split(",") if name.strip()]
     unknown = [name for name in names if name not in known]
     if unknown or not names:
-        wrong = f"{unknown[0]!r} is not there" if unknown else "names no preset"
-        raise RequestError([Problem("presets", f"{wrong}; there are {', '.join(known)}", presets[:200])])
+        wrong = f"{unknown[0]!r} does not exist" if unknown else "names no preset"
+        raise RequestError([Problem("presets", f"{wrong}; use {', '.join(known)}", presets[:200])])
     return names
 
 
 def _distance(images: Tensor, first: Tensor) -> str:
     if images is first:
-        return "the measure"
-    return f"off by {float((images - first).abs().mean() * 255):.2f}/255"
+        return "reference"
+    return f"difference {float((images - first).abs().mean() * 255):.2f}/255"
 
 
-def _sheet(rows: Sequence[Sequence[Image.Image]], labels: Sequence[str], asked: Asked) -> Image.Image:
-    seeds = Axis("picture", tuple(range(1, len(rows[0]) + 1)))
-    caption = f"{asked.sampler} {asked.schedule}, {asked.steps} steps, cfg {asked.cfg}, seed {asked.seed}"
+def _sheet(rows: Sequence[Sequence[Image.Image]], labels: Sequence[str], params: Asked) -> Image.Image:
+    seeds = Axis("image", tuple(range(1, len(rows[0]) + 1)))
+    caption = (
+        f"{params.sampler} {params.schedule}, {params.steps} steps, cfg {params.cfg}, seed {params.seed}"
+    )
     return contact_sheet(rows, seeds, Axis("preset", tuple(labels)), caption)

@@ -1,7 +1,7 @@
-"""The clean estimate that a sampler asks for, from everything two CONDITIONINGs say.
+"""Computes the denoised estimate of a sampler's query from the entries of two CONDITIONINGs.
 
-Entries of one shape share a UNet evaluation. Where several count at a latent pixel, their estimates are
-averaged by weight. Knows nothing of nodes or samplers.
+Entries of one shape share a UNet evaluation. Where several apply to a latent pixel, their estimates are
+averaged by weight.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from calotype.sampling import DenoiseQuery
 from calotype.workflow.nodes.impl.conditioning_masks import Area, ConditioningEntry, Conditions, Control
 
 NetworkOf = Callable[[tuple[Control, ...], tuple[int, int]], UNetRunner]
-"""Makes the network that listens to ControlNets, for latents of a size."""
+"""Builds the UNet runner with ControlNets for latents of a size."""
 
 
 class MultiCondDenoiser:
-    """Answers queries of one sampling."""
+    """Evaluates the queries of one sampling."""
 
     def __init__(
         self,
@@ -33,23 +33,23 @@ class MultiCondDenoiser:
         network_of: NetworkOf,
         extra_channels: Tensor | None = None,
     ) -> None:
-        """`extra_channels` are what an inpainting UNet reads beside the latents."""
+        """`extra_channels` are the additional input channels of an inpainting UNet."""
         self._cfg = cfg
         self._positive = conditions.positive
         self._negative = [] if math.isclose(cfg, 1.0) else conditions.negative
         self._extra_channels, self._network_of = extra_channels, network_of
-        # The same object at every step: engines remember by it what does not change.
-        self._alone = _alone(self._positive, self._negative, cfg)
+        # The same object at every step: engines cache by identity what does not change.
+        self._simple_guidance = _simple_guidance(self._positive, self._negative, cfg)
         self._guidances: dict[ConditioningEntry, Guidance] = {}
         self._weights: dict[ConditioningEntry, Tensor] = {}
         self._networks: dict[Hashable, UNetRunner] = {}
 
     def denoise(self, engine: Engine, query: DenoiseQuery) -> Tensor:
-        """The estimate for a query, by an engine that has the model's LoRAs in use."""
-        if self._alone is not None:
-            return engine.denoise([DenoiseInput(query, self._alone, self._extra_channels)])[0]
-        counting = [entry for entry in (*self._positive, *self._negative) if entry.counts_at(query.sigma)]
-        estimates = self._estimates(engine, query, counting)
+        """The estimate for a query, from an engine with the model's LoRAs merged."""
+        if self._simple_guidance is not None:
+            return engine.denoise([DenoiseInput(query, self._simple_guidance, self._extra_channels)])[0]
+        active = [entry for entry in (*self._positive, *self._negative) if entry.counts_at(query.sigma)]
+        estimates = self._estimates(engine, query, active)
         positive = self._averaged(query.x, self._positive, estimates)
         if not self._negative:
             return positive
@@ -59,39 +59,39 @@ class MultiCondDenoiser:
     def _estimates(
         self, engine: Engine, query: DenoiseQuery, entries: Sequence[ConditioningEntry]
     ) -> dict[ConditioningEntry, Tensor]:
-        together: dict[Hashable, list[ConditioningEntry]] = defaultdict(list)
+        groups: dict[Hashable, list[ConditioningEntry]] = defaultdict(list)
         for entry in entries:
             shape = query.x.shape[-2:] if entry.area is None else entry.area[:2]
-            together[tuple(shape), tuple(map(id, entry.controls))].append(entry)
-        found: dict[ConditioningEntry, Tensor] = {}
-        for key, group in together.items():
-            questions = [self._question(query, entry) for entry in group]
-            network = self._network(key, group[0].controls, questions[0])
-            found.update(zip(group, engine.denoise(questions, network), strict=True))
-        return found
+            groups[tuple(shape), tuple(map(id, entry.controls))].append(entry)
+        estimates: dict[ConditioningEntry, Tensor] = {}
+        for key, group in groups.items():
+            inputs = [self._input(query, entry) for entry in group]
+            network = self._network(key, group[0].controls, inputs[0])
+            estimates.update(zip(group, engine.denoise(inputs, network), strict=True))
+        return estimates
 
-    def _question(self, query: DenoiseQuery, entry: ConditioningEntry) -> DenoiseInput:
+    def _input(self, query: DenoiseQuery, entry: ConditioningEntry) -> DenoiseInput:
         if entry not in self._guidances:
-            told = entry.told
-            self._guidances[entry] = Guidance(told.prompt, None, 1.0, told.time_ids)
+            resolved = entry.told
+            self._guidances[entry] = Guidance(resolved.prompt, None, 1.0, resolved.time_ids)
         area = entry.area or Area.whole(query.x)
         extra = None if self._extra_channels is None else area.of(self._extra_channels)
         return DenoiseInput(query._replace(x=area.of(query.x)), self._guidances[entry], extra)
 
     def _network(
-        self, key: Hashable, controls: tuple[Control, ...], question: DenoiseInput
+        self, key: Hashable, controls: tuple[Control, ...], denoise_input: DenoiseInput
     ) -> UNetRunner | None:
         if not controls:
             return None
         if key not in self._networks:
-            height, width = question.query.x.shape[-2:]
+            height, width = denoise_input.query.x.shape[-2:]
             self._networks[key] = self._network_of(controls, (height, width))
         return self._networks[key]
 
     def _averaged(
         self, x: Tensor, entries: Sequence[ConditioningEntry], estimates: Mapping[ConditioningEntry, Tensor]
     ) -> Tensor:
-        """Where nothing counts there is nothing."""
+        """The weighted average of the estimates; 0 where no entry applies."""
         total, weights = torch.zeros_like(x), torch.zeros_like(x)
         for entry in entries:
             if entry in estimates:
@@ -106,14 +106,14 @@ class MultiCondDenoiser:
         return self._weights[entry]
 
 
-def _alone(
+def _simple_guidance(
     positive: Sequence[ConditioningEntry], negative: Sequence[ConditioningEntry], cfg: float
 ) -> Guidance | None:
-    """The usual case, one whole prompt on each side: the engine guides by itself."""
+    """The guidance of the usual case, one unrestricted prompt on each side, which the engine applies."""
     if len(positive) != 1 or len(negative) > 1 or not all(e.is_plain for e in (*positive, *negative)):
         return None
-    told = positive[0].told
+    resolved = positive[0].told
     if not negative:
-        return Guidance(told.prompt, None, 1.0, told.time_ids)
+        return Guidance(resolved.prompt, None, 1.0, resolved.time_ids)
     other = negative[0].told
-    return Guidance(told.prompt, other.prompt, cfg, told.time_ids, other.time_ids)
+    return Guidance(resolved.prompt, other.prompt, cfg, resolved.time_ids, other.time_ids)

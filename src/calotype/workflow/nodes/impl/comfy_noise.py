@@ -1,4 +1,4 @@
-"""A batch's randomness as ComfyUI draws it: all from one stream on the CPU. Knows nothing of models."""
+"""Draws the noise of a batch as ComfyUI does: from one stream on the CPU."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ MAX_SEED = 2**64 - 1
 
 
 def initial_noise(shape: Sequence[int], seed: int, places: Sequence[int] | None = None) -> Tensor:
-    """The first noise of a batch. `places` says which pictures of the seed's batch its rows are."""
+    """The initial noise of a batch. `places` are the indices of its rows in the seed's batch."""
     generator = torch.Generator().manual_seed(seed)
     if places is None:
         return torch.randn(tuple(shape), generator=generator)
-    # One by one from the first, so that a picture's noise is what it was in the whole batch.
+    # Drawn one by one from the first, so that an image's noise is the same as in the whole batch.
     drawn = {
         place: torch.randn((1, *shape[1:]), generator=generator)
         for place in range(max(places, default=-1) + 1)
@@ -24,6 +24,6 @@ def initial_noise(shape: Sequence[int], seed: int, places: Sequence[int] | None 
 
 
 def later_noise(shape: Sequence[int], seed: int, device: torch.device) -> Callable[[], Tensor]:
-    """What a sampler draws on its way: from a stream of its own, the next seed's."""
+    """The noise that a sampler draws during a run: from a separate stream with the next seed."""
     generator = torch.Generator().manual_seed((seed + 1) & MAX_SEED)
     return lambda: torch.randn(tuple(shape), generator=generator).to(device)

@@ -1,4 +1,4 @@
-"""CONDITIONING arithmetic: the layout is that of `conditions`. Values are never changed in place."""
+"""Implements the CONDITIONING nodes, in the layout of `conditioning_masks`. Values never change in place."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ POOLED = "pooled_output"
 
 
 def combine(_context: Context, conditioning_1: Pairs, conditioning_2: Pairs) -> tuple[Pairs]:
-    """Both count; where they do, their estimates are averaged."""
+    """Both apply; where they overlap, their estimates are averaged."""
     return ([*conditioning_1, *conditioning_2],)
 
 
 def concat(_context: Context, conditioning_to: Pairs, conditioning_from: Pairs) -> tuple[Pairs]:
-    """The first text of the one after each text of the other."""
+    """Append the first text of `conditioning_from` to each text of `conditioning_to`."""
     after = conditioning_from[0][0]
     return ([(torch.cat([text, after], dim=1), options) for text, options in conditioning_to],)
 
@@ -31,10 +31,10 @@ def average(
     conditioning_from: Pairs,
     conditioning_to_strength: float,
 ) -> tuple[Pairs]:
-    """Each text of the one, moved towards the first of the other."""
+    """Interpolate each text of `conditioning_to` with the first of `conditioning_from`."""
     other, other_options = conditioning_from[0]
     other_pooled, share = other_options.get(POOLED), conditioning_to_strength
-    made = []
+    averaged = []
     for text, options in conditioning_to:
         length = text.shape[1]
         fitted = pad(other[:, :length], (0, 0, 0, max(0, length - other.shape[1])))
@@ -43,8 +43,8 @@ def average(
         if other_pooled is not None:
             own = other_pooled if pooled is None else pooled
             changed[POOLED] = torch.lerp(other_pooled, own, share)
-        made.append((torch.lerp(fitted, text, share), changed))
-    return (made,)
+        averaged.append((torch.lerp(fitted, text, share), changed))
+    return (averaged,)
 
 
 def set_area(

@@ -1,11 +1,10 @@
-"""What CONDITIONING says, made ready for one model and one size of latents.
+"""Resolves CONDITIONING for one model and one size of latents: prompts, areas, masks and noise ranges.
 
-A CONDITIONING is laid out as ComfyUI's: a list of pairs of the text as the UNet reads it, (1, tokens, width),
-and a dict that may hold: `pooled_output`; `area` as (height, width, y, x) in units of 8 pixels, or
-("percentage", …) in shares of the picture; `strength`; `mask`, `mask_strength` and `set_area_to_bounds`;
-`start_percent` and `end_percent` of the sampling; SDXL's `width`, `height`, `crop_w`, `crop_h`,
-`target_width`, `target_height` and `aesthetic_score`; `control` with `control_apply_to_uncond`. Knows nothing
-of samplers.
+A CONDITIONING has ComfyUI's layout: a list of pairs of the text embedding, (1, tokens, width), and a dict
+that may hold: `pooled_output`; `area` as (height, width, y, x) in units of 8 pixels, or ("percentage", …) in
+fractions of the image; `strength`; `mask`, `mask_strength` and `set_area_to_bounds`; `start_percent` and
+`end_percent` of the sampling; SDXL's `width`, `height`, `crop_w`, `crop_h`, `target_width`, `target_height`
+and `aesthetic_score`; `control` with `control_apply_to_uncond`.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from calotype.workflow.nodes.impl.masks import faded
 from calotype.workflow.nodes.value_types import ControlNetValue
 
 Pairs = Sequence[tuple[Tensor, Mapping[str, Any]]]
-"""What travels on a CONDITIONING link."""
+"""The value on a CONDITIONING link."""
 Side = Literal["positive", "negative"]
 
 AREA_UNIT = 8
-"""Pixels that `area` counts in, whatever the model's own latents have."""
+"""Unit of `area` in pixels, whatever the model's VAE factor is."""
 PERCENTAGE = "percentage"
 MIN_BOUNDS = 8
-"""Latent pixels of an area that follows a mask, at least."""
+"""Minimum side, in latent pixels, of an area that follows a mask."""
 FADE = 8
-"""Latent pixels over which an area fades at an edge that is not the picture's."""
+"""Latent pixels over which an area fades at edges that are not the image's."""
 AESTHETIC_SCORE: dict[Side, float] = dict(zip(("positive", "negative"), AESTHETIC_SCORES, strict=True))
 
 
@@ -62,8 +61,8 @@ class Area(NamedTuple):
             and self.width + self.x >= other.width + other.x
         )
 
-    def of(self, picture: Tensor) -> Tensor:
-        return picture[..., self.y : self.y + self.height, self.x : self.x + self.width]
+    def of(self, tensor: Tensor) -> Tensor:
+        return tensor[..., self.y : self.y + self.height, self.x : self.x + self.width]
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class Control:
 
 @dataclass(frozen=True, eq=False)
 class ResolvedConditioning:
-    """What the UNet is told: a prompt and, for SDXL, sizes."""
+    """The conditioning of the UNet: a prompt and, for SDXL, sizes."""
 
     prompt: Conditioning
     time_ids: Tensor | None
@@ -88,7 +87,7 @@ class ResolvedConditioning:
 
 @dataclass(frozen=True, eq=False)
 class ConditioningEntry:
-    """One pair of a CONDITIONING: what is told, and where, when and how much it counts."""
+    """One pair of a CONDITIONING, with its area, noise range and weight."""
 
     told: ResolvedConditioning
     area: Area | None = None
@@ -96,23 +95,23 @@ class ConditioningEntry:
     """(batch, height, width) in latent pixels."""
     strength: float = 1.0
     sigmas: tuple[float, float] = (0.0, math.inf)
-    """The noise levels between which it counts."""
+    """The range of noise levels in which it applies."""
     controls: tuple[Control, ...] = ()
     control_of_both: bool = field(default=False)
-    """The other side is to have the same ControlNets."""
+    """Whether the other side gets the same ControlNets."""
 
     def counts_at(self, sigma: float) -> bool:
         return self.sigmas[0] <= sigma <= self.sigmas[1]
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is about the whole picture all the time, and alone would not need to be weighed."""
+        """Whether it applies to the whole image at all noise levels, so that alone it needs no weighting."""
         return (
             self.area is None and self.mask is None and not self.controls and self.sigmas == (0.0, math.inf)
         )
 
     def weight(self, latents: Tensor) -> Tensor:
-        """How much it counts at each latent pixel of its area: (rows or 1, 1, height, width)."""
+        """The weight at each latent pixel of its area: (rows or 1, 1, height, width)."""
         area = self.area or Area.whole(latents)
         if self.mask is not None:
             rows = torch.arange(len(latents)) % len(self.mask)
@@ -127,7 +126,7 @@ class ConditioningEntry:
 
 
 class Conditions:
-    """Both sides of guidance for latents of one size."""
+    """The resolved entries of both sides of guidance for latents of one size."""
 
     def __init__(
         self,
@@ -137,7 +136,7 @@ class Conditions:
         positive: Pairs,
         negative: Pairs,
     ) -> None:
-        """`size` is height and width of the latents."""
+        """`size` is the height and width of the latents."""
         self._model, self._schedule, self._size = model, schedule, size
         positives = [self._entry(pair, "positive") for pair in positive]
         negatives = [self._entry(pair, "negative") for pair in negative]
@@ -216,7 +215,7 @@ class Conditions:
         return mask
 
     def _sigma(self, percent: float) -> float:
-        """The noise level at a share of the sampling."""
+        """The noise level at a fraction of the sampling."""
         if percent <= 0:
             return math.inf
         if percent >= 1:
@@ -230,9 +229,9 @@ def _within(area: Area, size: tuple[int, int]) -> Area:
 
 
 def _bounds(mask: Tensor) -> Area:
-    """The smallest area that holds all of a mask, with what is least of one."""
-    there = mask.abs().amax(0) > 0
-    rows, columns = there.any(1).nonzero(), there.any(0).nonzero()
+    """The bounding box of a mask, with sides of at least MIN_BOUNDS."""
+    covered = mask.abs().amax(0) > 0
+    rows, columns = covered.any(1).nonzero(), covered.any(0).nonzero()
     if not len(rows):
         return Area(MIN_BOUNDS, MIN_BOUNDS, 0, 0)
     y, x = int(rows.min()), int(columns.min())
@@ -240,31 +239,31 @@ def _bounds(mask: Tensor) -> Area:
     return Area(max(MIN_BOUNDS, height), max(MIN_BOUNDS, width), y, x)
 
 
-def _mirror_areas(ones: Sequence[ConditioningEntry], others: list[ConditioningEntry]) -> None:
-    """An area is guided away from something there too: the other side's smallest text that holds it."""
-    for one in ones:
-        if one.area is None:
+def _mirror_areas(entries: Sequence[ConditioningEntry], others: list[ConditioningEntry]) -> None:
+    """Add a counterpart of each area to the other side, with that side's smallest text that covers it."""
+    for entry in entries:
+        if entry.area is None:
             continue
-        about = [other for other in others if other.area is None or other.area.holds(one.area)]
-        smallest = min(about, key=_extent, default=None)
-        if smallest is not None and smallest.area != one.area:
-            others.append(replace(one, told=smallest.told))
+        covering = [other for other in others if other.area is None or other.area.holds(entry.area)]
+        smallest = min(covering, key=_area_size, default=None)
+        if smallest is not None and smallest.area != entry.area:
+            others.append(replace(entry, told=smallest.told))
 
 
-def _extent(entry: ConditioningEntry) -> float:
+def _area_size(entry: ConditioningEntry) -> float:
     return math.inf if entry.area is None else entry.area.height * entry.area.width
 
 
 def _share_controls(positives: Sequence[ConditioningEntry], negatives: list[ConditioningEntry]) -> None:
-    """ControlNets that were applied to both sides at once are noted with the positive alone."""
+    """Copy ControlNets that apply to both sides to the negative side; only positive entries hold them."""
     shared = [entry for entry in positives if entry.control_of_both and entry.controls and entry.area is None]
-    places = [place for place, entry in enumerate(negatives) if entry.area is None]
-    if not places or any(entry.controls for entry in negatives):
+    indices = [index for index, entry in enumerate(negatives) if entry.area is None]
+    if not indices or any(entry.controls for entry in negatives):
         return
-    for turn, entry in enumerate(shared):
-        place = places[turn % len(places)]
-        changed = replace(negatives[place], controls=entry.controls)
-        if negatives[place].controls:
+    for number, entry in enumerate(shared):
+        index = indices[number % len(indices)]
+        changed = replace(negatives[index], controls=entry.controls)
+        if negatives[index].controls:
             negatives.append(changed)
         else:
-            negatives[place] = changed
+            negatives[index] = changed

@@ -1,4 +1,4 @@
-"""ControlNets noted in CONDITIONING; they are asked when something is sampled."""
+"""Implements the ControlNet nodes: they record ControlNets in CONDITIONING, which the samplers evaluate."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from calotype.workflow.nodes.value_types import ControlNetValue
 def apply(
     _context: Context, conditioning: Pairs, control_net: ControlNetValue, image: Tensor, strength: float
 ) -> tuple[Pairs]:
-    """To this side, and to the other when they meet in a sampler."""
+    """Apply a ControlNet to this side, and to the other side when both meet in a sampler."""
     if strength == 0:
         return (conditioning,)
     control = Control(control_net, image.movedim(-1, 1)[:, :3], strength)
-    return (_controlled(conditioning, control, both=True),)
+    return (_with_control(conditioning, control, both=True),)
 
 
 def apply_advanced(
@@ -30,15 +30,15 @@ def apply_advanced(
     end_percent: float,
     vae: object = None,
 ) -> tuple[Pairs, Pairs]:
-    """`vae` is for other kinds of ControlNet than Stable Diffusion's; those workflows carry it along."""
+    """Apply a ControlNet to both sides. `vae` is unused: other families need it, and workflows link it."""
     del vae
     if strength == 0:
         return positive, negative
     control = Control(control_net, image.movedim(-1, 1)[:, :3], strength, start_percent, end_percent)
-    return _controlled(positive, control, both=False), _controlled(negative, control, both=False)
+    return _with_control(positive, control, both=False), _with_control(negative, control, both=False)
 
 
-def _controlled(conditioning: Pairs, control: Control, *, both: bool) -> Pairs:
+def _with_control(conditioning: Pairs, control: Control, *, both: bool) -> Pairs:
     return [
         (
             text,

@@ -1,4 +1,4 @@
-"""IMAGE nodes: pictures in and out, and arithmetic on them. Layouts are those of `pictures`."""
+"""Implements the IMAGE nodes: loading, saving and editing. `tensor_image` defines the layouts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from calotype.workflow.nodes.impl.tensor_image import channel_of, opened, pixels
 
 GREY = 0.5
 NO_ALPHA_SIDE = 64
-"""Of the mask of a picture without transparency, as in ComfyUI: nothing, in any size."""
+"""Side of the empty mask of an image without transparency, as in ComfyUI."""
 
 
 def load(context: Context, image: str) -> tuple[Tensor, Tensor]:
-    """The mask is what the picture leaves out: 1 where it is transparent."""
+    """Load an image and its mask, which is 1 where the image is transparent."""
     frames = opened(context.read_input(image), image)
     masks = []
     for frame in frames:
@@ -49,7 +49,7 @@ def scaled(
 ) -> tuple[Tensor]:
     if width == 0 and height == 0:
         return (image,)
-    # A side of 0 follows the other.
+    # A side of 0 keeps the aspect ratio.
     if width == 0:
         width = max(1, round(image.shape[2] * height / image.shape[1]))
     elif height == 0:
@@ -86,21 +86,21 @@ def cropped(_context: Context, image: Tensor, width: int, height: int, x: int, y
 def padded_for_outpaint(
     _context: Context, image: Tensor, left: int, top: int, right: int, bottom: int, feathering: int
 ) -> tuple[Tensor, Tensor]:
-    """Grey around the picture, and a mask of what is new; with feathering it reaches into the picture."""
+    """Add gray borders and a mask of the new area; feathering extends the mask into the image."""
     batch, height, width, channels = image.shape
     whole = torch.full((batch, height + top + bottom, width + left + right, channels), GREY)
     whole[:, top : top + height, left : left + width] = image
     mask = torch.ones(1, *whole.shape[1:3])
     inner = torch.zeros(height, width)
     if 0 < feathering * 2 < min(height, width):
-        # How far the nearest side is at which something was added.
+        # The distance to the nearest padded side.
         down, across = torch.arange(height)[:, None], torch.arange(width)
-        far = torch.full((height, width), float(max(height, width)))
+        nearest = torch.full((height, width), float(max(height, width)))
         sides = ((top, down), (bottom, height - down), (left, across), (right, width - across))
         for added, distance in sides:
             if added:
-                far = torch.minimum(far, distance.float())
-        inner = ((feathering - far) / feathering).clamp(min=0) ** 2
+                nearest = torch.minimum(nearest, distance.float())
+        inner = ((feathering - nearest) / feathering).clamp(min=0) ** 2
     mask[:, top : top + height, left : left + width] = inner
     return whole, mask
 
@@ -120,7 +120,7 @@ def _overlay(one: Tensor, other: Tensor) -> Tensor:
 
 
 def _soft_light(one: Tensor, other: Tensor) -> Tensor:
-    """As the W3C's compositing and blending defines it."""
+    """Soft light as the W3C's compositing and blending specification defines it."""
     lighter = torch.where(one <= 0.25, ((16 * one - 12) * one + 4) * one, one.clamp(min=0).sqrt())
     return torch.where(
         other <= 0.5,

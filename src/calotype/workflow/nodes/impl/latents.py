@@ -1,9 +1,8 @@
-"""LATENT values and what nodes do with them.
+"""Implements the LATENT nodes.
 
-A LATENT is laid out as ComfyUI's: a dict with `samples` (batch, channels, height, width) in the scale of the
-autoencoder, and perhaps `noise_mask` (rows, 1, height, width) and `batch_index`, the place of each row in the
-batch whose noise it has. `factor` says how many pixels a latent pixel has along one side; 8 if it is not
-said, as there.
+A LATENT has ComfyUI's layout: a dict with `samples` (batch, channels, height, width) in the VAE's scale,
+optionally `noise_mask` (rows, 1, height, width) and `batch_index`, the index of each row in the batch whose
+noise it has. `factor` is the number of pixels per latent pixel along one side; 8 by default, as in ComfyUI.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Latent = dict[str, Any]
 DEFAULT_FACTOR = 8
 DEFAULT_CHANNELS = 4
 MIN_SIDE = 64
-"""Pixels: what LatentUpscale makes at least of a side, as in ComfyUI."""
+"""Minimum side in pixels of LatentUpscale, as in ComfyUI."""
 
 
 def factor_of(latent: Latent) -> int:
@@ -32,7 +31,7 @@ def factor_of(latent: Latent) -> int:
 
 
 def for_model(latent: Latent, architecture: Architecture) -> Latent:
-    """The latent for a model; an empty one takes the model's form, which nobody knew when it was made."""
+    """Check that a latent fits a model; an empty one takes the model's shape, unknown when it was created."""
     samples = latent["samples"]
     channels, factor = architecture.latent_channels, architecture.vae_factor
     if samples.shape[1] == channels and factor_of(latent) == factor:
@@ -61,7 +60,7 @@ def upscaled(
     if width == 0 and height == 0:
         return (samples,)
     tensor, factor = samples["samples"], factor_of(samples)
-    # A side of 0 follows the other.
+    # A side of 0 keeps the aspect ratio.
     if width == 0:
         width = round(tensor.shape[3] * max(MIN_SIDE, height) / tensor.shape[2])
     elif height == 0:
@@ -79,38 +78,38 @@ def upscaled_by(_context: Context, samples: Latent, upscale_method: str, scale_b
 def from_batch(_context: Context, samples: Latent, batch_index: int, length: int) -> tuple[Latent]:
     tensor = samples["samples"]
     start = min(len(tensor) - 1, batch_index)
-    chosen = slice(start, start + length)
-    places = samples.get("batch_index", range(len(tensor)))
-    taken = {**samples, "samples": tensor[chosen].clone(), "batch_index": list(places)[chosen]}
+    selection = slice(start, start + length)
+    indices = samples.get("batch_index", range(len(tensor)))
+    selected = {**samples, "samples": tensor[selection].clone(), "batch_index": list(indices)[selection]}
     mask = samples.get("noise_mask")
     if mask is not None and len(mask) > 1:
-        taken["noise_mask"] = repeated_to(mask, len(tensor))[chosen].clone()
-    return (taken,)
+        selected["noise_mask"] = repeated_to(mask, len(tensor))[selection].clone()
+    return (selected,)
 
 
 def repeated(_context: Context, samples: Latent, amount: int) -> tuple[Latent]:
-    tensor, made = samples["samples"], dict(samples)
-    made["samples"] = tensor.repeat(amount, 1, 1, 1)
-    mask, places = samples.get("noise_mask"), samples.get("batch_index")
+    tensor, result = samples["samples"], dict(samples)
+    result["samples"] = tensor.repeat(amount, 1, 1, 1)
+    mask, indices = samples.get("noise_mask"), samples.get("batch_index")
     if mask is not None and len(mask) > 1:
-        made["noise_mask"] = repeated_to(mask, len(tensor)).repeat(amount, 1, 1, 1)
-    if places is not None:
-        # Each repetition has noise of its own.
-        stride = max(places) - min(places) + 1
-        made["batch_index"] = [place + turn * stride for turn in range(amount) for place in places]
-    return (made,)
+        result["noise_mask"] = repeated_to(mask, len(tensor)).repeat(amount, 1, 1, 1)
+    if indices is not None:
+        # Each repetition has its own noise.
+        stride = max(indices) - min(indices) + 1
+        result["batch_index"] = [index + turn * stride for turn in range(amount) for index in indices]
+    return (result,)
 
 
 def batched(_context: Context, samples1: Latent, samples2: Latent) -> tuple[Latent]:
     one, other = samples1["samples"], samples2["samples"]
     if one.shape[1:] != other.shape[1:]:
         other = resized(other, one.shape[3], one.shape[2], "bilinear", CENTER)
-    places = [
-        place
+    indices = [
+        index
         for latent, tensor in ((samples1, one), (samples2, other))
-        for place in latent.get("batch_index", range(len(tensor)))
+        for index in latent.get("batch_index", range(len(tensor)))
     ]
-    return ({**samples1, "samples": torch.cat([one, other]), "batch_index": places},)
+    return ({**samples1, "samples": torch.cat([one, other]), "batch_index": indices},)
 
 
 def flipped(_context: Context, samples: Latent, flip_method: str) -> tuple[Latent]:
@@ -126,7 +125,7 @@ def rotated(_context: Context, samples: Latent, rotation: str) -> tuple[Latent]:
 def composited(
     _context: Context, samples_to: Latent, samples_from: Latent, x: int, y: int, feather: int
 ) -> tuple[Latent]:
-    """One latent laid over another; with feather its inner edges fade."""
+    """Paste one latent onto another; with feather its inner edges fade."""
     factor = factor_of(samples_to)
     x, y, feather = (pixels // factor for pixels in (x, y, feather))
     below = samples_to["samples"].clone()
@@ -140,5 +139,5 @@ def composited(
 
 
 def repeated_to(rows: Tensor, count: int) -> Tensor:
-    """The rows over again until there are so many."""
+    """Repeat the rows up to `count` rows."""
     return rows[torch.arange(count) % len(rows)]

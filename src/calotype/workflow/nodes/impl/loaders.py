@@ -1,4 +1,4 @@
-"""Loader nodes: they only say what is meant. Nothing is read until something runs."""
+"""Implements the loader nodes: they return references; files are read when a node uses them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from calotype.workflow.node_api import Context
 from calotype.workflow.nodes.value_types import ClipValue, ControlNetValue, ModelValue, VaeValue
 
 PART_OF_A_FOLDER = "diffusion_pytorch_model"
-"""What diffusers calls the weights beside a part's config.json."""
+"""The stem of diffusers' weight files in a part's folder."""
 
 
 def checkpoint(context: Context, ckpt_name: str) -> tuple[ModelValue, ClipValue, VaeValue]:
@@ -17,11 +17,11 @@ def checkpoint(context: Context, ckpt_name: str) -> tuple[ModelValue, ClipValue,
 
 
 def vae(context: Context, vae_name: str) -> tuple[VaeValue]:
-    return (VaeValue(_found(context, "vae", vae_name), alone=True),)
+    return (VaeValue(_resolve_path(context, "vae", vae_name), alone=True),)
 
 
 def control_net(context: Context, control_net_name: str) -> tuple[ControlNetValue]:
-    return (ControlNetValue(_found(context, "controlnet", control_net_name)),)
+    return (ControlNetValue(_resolve_path(context, "controlnet", control_net_name)),)
 
 
 def lora(
@@ -48,7 +48,7 @@ def last_layer(_context: Context, clip: ClipValue, stop_at_clip_layer: int) -> t
     return (clip.stopping_at(stop_at_clip_layer),)
 
 
-def _found(context: Context, folder: str, name: str) -> str:
+def _resolve_path(context: Context, folder: str, name: str) -> str:
     path = Path(context.catalogue.find(folder, name))
     in_folder = path.name.startswith(PART_OF_A_FOLDER) and (path.parent / "config.json").is_file()
     return str(path.parent if in_folder else path)

@@ -1,4 +1,4 @@
-"""MASK nodes. Layouts are those of `pictures`."""
+"""Implements the MASK nodes. `tensor_image` defines the layouts."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from calotype.workflow.node_api import Context, Step
 
 
 def faded(length: int, start: int, whole: int, fade: int) -> Tensor:
-    """How much each place of a stretch counts: less towards an end that is not the whole's, over `fade`."""
-    share = torch.ones(length)
+    """Weights of a segment, which fade over `fade` positions at ends that are not those of the whole."""
+    weights = torch.ones(length)
     rise = (torch.arange(1, fade + 1) / max(1, fade))[:length]
     if start != 0:
-        share[: len(rise)] *= rise
+        weights[: len(rise)] *= rise
     if start + length < whole:
-        share[length - len(rise) :] *= rise.flip(0)
-    return share
+        weights[length - len(rise) :] *= rise.flip(0)
+    return weights
 
 
-_TURNS_A_STEP = 8
+_ITERATIONS_PER_STEP = 8
 CHANNELS = ("red", "green", "blue", "alpha")
 
 
@@ -45,15 +45,15 @@ def of_image(_context: Context, image: Tensor, channel: str) -> tuple[Tensor]:
 def grown(
     _context: Context, mask: Tensor, expand: int, tapered_corners: bool
 ) -> Generator[Step, None, tuple[Tensor]]:
-    """Larger by so many pixels, or smaller; a step reaches all eight neighbours, or with tapering four."""
+    """Grow or shrink a mask; each iteration reaches all eight neighbors, or with tapering four."""
     sign = 1 if expand >= 0 else -1
-    # Shrinking what is there is growing what is not.
+    # Shrinking the mask means growing its complement.
     values = sign * mask.reshape(-1, 1, *mask.shape[-2:])
-    # More than from one corner to the other changes nothing.
-    turns = min(abs(expand), sum(mask.shape[-2:]))
-    for turn in range(turns):
-        if turn % _TURNS_A_STEP == 0:
-            yield Step(turn, turns)
+    # More iterations than from one corner to the other have no effect.
+    iterations = min(abs(expand), sum(mask.shape[-2:]))
+    for iteration in range(iterations):
+        if iteration % _ITERATIONS_PER_STEP == 0:
+            yield Step(iteration, iterations)
         if tapered_corners:
             across = max_pool2d(values, (1, 3), 1, (0, 1))
             values = torch.maximum(across, max_pool2d(values, (3, 1), 1, (1, 0)))

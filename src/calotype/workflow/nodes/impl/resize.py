@@ -1,7 +1,4 @@
-"""Batches of pictures and latents made larger or smaller by the names workflows use. Channels come second.
-
-Knows nothing of nodes.
-"""
+"""Resizes batches of images and latents with the methods that workflows name. Channels come second."""
 
 from __future__ import annotations
 
@@ -13,13 +10,13 @@ from torch.nn.functional import interpolate
 
 CENTER = "center"
 PARALLEL = 1 - 1e-5
-"""The cosine from which two directions count as the same, and its negative as opposite."""
+"""The cosine above which two directions count as equal; below its negative they count as opposite."""
 
 
 def resized(samples: Tensor, width: int, height: int, method: str, crop: str = "disabled") -> Tensor:
-    """(batch, channels, height, width) in another size; with crop "center" nothing is stretched."""
+    """Resize (batch, channels, height, width); crop "center" keeps the aspect ratio."""
     if crop == CENTER:
-        samples = _cropped_to_shape_of(samples, width, height)
+        samples = _crop_to_aspect(samples, width, height)
     if method == "bislerp":
         return bislerp(samples, width, height)
     if method == "lanczos":
@@ -27,7 +24,7 @@ def resized(samples: Tensor, width: int, height: int, method: str, crop: str = "
     return interpolate(samples, size=(height, width), mode=method)
 
 
-def _cropped_to_shape_of(samples: Tensor, width: int, height: int) -> Tensor:
+def _crop_to_aspect(samples: Tensor, width: int, height: int) -> Tensor:
     old_height, old_width = samples.shape[-2:]
     x, y = 0, 0
     if old_width * height > width * old_height:
@@ -38,7 +35,7 @@ def _cropped_to_shape_of(samples: Tensor, width: int, height: int) -> Tensor:
 
 
 def _lanczos(samples: Tensor, width: int, height: int) -> Tensor:
-    """Through 8 bits, as Pillow does it."""
+    """Resize with Pillow, which rounds to 8 bits."""
     rows = []
     for row in samples:
         pixels = (row.movedim(0, -1).cpu().numpy() * 255).clip(0, 255).astype(np.uint8)
@@ -49,23 +46,23 @@ def _lanczos(samples: Tensor, width: int, height: int) -> Tensor:
 
 
 def bislerp(samples: Tensor, width: int, height: int) -> Tensor:
-    """Between neighbours along the sphere instead of the straight line: noise keeps its length."""
-    wide = _along_last(samples.float(), width)
-    return _along_last(wide.transpose(-1, -2), height).transpose(-1, -2).to(samples.dtype)
+    """Interpolate between neighbors along the sphere instead of a straight line, so noise keeps its norm."""
+    wide = _resize_last_axis(samples.float(), width)
+    return _resize_last_axis(wide.transpose(-1, -2), height).transpose(-1, -2).to(samples.dtype)
 
 
-def _along_last(samples: Tensor, length: int) -> Tensor:
+def _resize_last_axis(samples: Tensor, length: int) -> Tensor:
     old = samples.shape[-1]
-    places = ((torch.arange(length, device=samples.device) + 0.5) * (old / length) - 0.5).clamp(0, old - 1)
-    left = places.floor().long()
+    positions = ((torch.arange(length, device=samples.device) + 0.5) * (old / length) - 0.5).clamp(0, old - 1)
+    left = positions.floor().long()
     right = (left + 1).clamp(max=old - 1)
-    return _slerp(samples[..., left], samples[..., right], places - left)
+    return _slerp(samples[..., left], samples[..., right], positions - left)
 
 
 def _slerp(one: Tensor, other: Tensor, share: Tensor) -> Tensor:
-    """Directions along the great circle, lengths along the line; the channels are what has a direction."""
+    """Interpolate directions along the great circle and norms linearly; vectors run along the channels."""
     lengths = [x.norm(dim=1, keepdim=True) for x in (one, other)]
-    # Nothing has no direction, and dividing by its length would give none either.
+    # A zero vector has no direction, and dividing by its norm would give NaN.
     a, b = (torch.where(length > 0, x / length, 0.0) for x, length in zip((one, other), lengths, strict=True))
     cosine = (a * b).sum(1, keepdim=True)
     angle = cosine.clamp(-1, 1).acos()

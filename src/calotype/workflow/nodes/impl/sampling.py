@@ -1,6 +1,6 @@
-"""KSampler and KSamplerAdvanced: one sampling of a batch of latents on a model, step by step.
+"""Implements KSampler and KSamplerAdvanced: one sampling of a batch of latents, step by step.
 
-Knows nothing of graphs. The host may do anything between two steps, so the engine is asked for anew at each.
+The host may do anything between two steps, so each step fetches the engine again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PREVIEW_EVERY_S = 0.2
 
 @dataclass(frozen=True)
 class Asked:
-    """What one sampling is to do."""
+    """The parameters of one sampling."""
 
     model: ModelValue
     seed: int
@@ -54,7 +54,7 @@ class Asked:
     last_step: int | None = None
     add_noise: bool = True
     to_the_end: bool = False
-    """Whether the last step leaves no noise although the schedule goes on."""
+    """Whether the last step removes all noise although the schedule continues."""
 
 
 def ksampler(
@@ -123,91 +123,91 @@ def ksampler_advanced(
     )
 
 
-def sampled(models: NodeModels, asked: Asked) -> Sampled:
-    """The latent that a sampling ends with, in the place of the one it began with."""
-    engine = models.for_unet(asked.model)
-    latent = for_model(asked.latent, engine.model.architecture)
-    sigmas = _sigmas(engine, asked)
+def sampled(models: NodeModels, params: Asked) -> Sampled:
+    """Run a sampling; return its latent with the final samples."""
+    engine = models.for_unet(params.model)
+    latent = for_model(params.latent, engine.model.architecture)
+    sigmas = _sigmas(engine, params)
     if len(sigmas) < 2:
         return (latent,)
-    start = _Start(engine, latent, asked)
-    guiding = MultiCondDenoiser(
+    start = _Start(engine, latent, params)
+    denoiser = MultiCondDenoiser(
         Conditions(
             engine.model,
             engine.schedule,
             start.clean.shape[-2:],
-            asked.positive,
-            asked.negative,
+            params.positive,
+            params.negative,
         ),
-        asked.cfg,
-        lambda controls, size: _listening_network(models, engine, controls, size),
+        params.cfg,
+        lambda controls, size: _controlled_network(models, engine, controls, size),
         start.extra_channels,
     )
-    noise = later_noise(start.clean.shape, asked.seed, engine.model.device)
-    sampler, options = SAMPLER_VARIANTS.get(asked.sampler, (asked.sampler, {}))
-    options = {**options, **options_of_run(asked.schedule, sampler)}
+    noise = later_noise(start.clean.shape, params.seed, engine.model.device)
+    sampler, options = SAMPLER_VARIANTS.get(params.sampler, (params.sampler, {}))
+    options = {**options, **options_of_run(params.schedule, sampler)}
     sampling = begin(sampler, start.noised(sigmas[0]), sigmas, noise, **options)
     total, previewed = len(sigmas) - 1, -math.inf
     query = next(sampling)
     while True:
-        asking = query if start.keep is None else start.keep.mask_input(query)
-        denoised = guiding.denoise(models.for_unet(asked.model), asking)
+        masked_query = query if start.keep is None else start.keep.mask_input(query)
+        denoised = denoiser.denoise(models.for_unet(params.model), masked_query)
         if start.keep is not None:
             denoised = start.keep.mask_output(denoised)
-        before = query.step
+        previous_step = query.step
         try:
             query = sampling.send(denoised)
         except StopIteration as finished:
-            made = _from_unet(finished.value, engine.model.architecture)
+            samples = _from_unet(finished.value, engine.model.architecture)
             yield Step(total, total, _preview(engine, finished.value))
-            return ({**latent, "samples": made.cpu()},)
-        if query.step > before:
+            return ({**latent, "samples": samples.cpu()},)
+        if query.step > previous_step:
             preview = None
             if monotonic() - previewed > PREVIEW_EVERY_S:
                 preview, previewed = _preview(engine, denoised), monotonic()
             yield Step(query.step, total, preview)
 
 
-def _sigmas(engine: Engine, asked: Asked) -> tuple[float, ...]:
+def _sigmas(engine: Engine, params: Asked) -> tuple[float, ...]:
     """The noise levels between the first and the last step."""
-    sampler, _ = SAMPLER_VARIANTS.get(asked.sampler, (asked.sampler, {}))
+    sampler, _ = SAMPLER_VARIANTS.get(params.sampler, (params.sampler, {}))
     try:
         sigmas = sigmas_of_run(
-            asked.schedule,
+            params.schedule,
             engine.schedule,
-            asked.steps,
+            params.steps,
             sampler=sampler,
-            denoise=asked.denoise,
+            denoise=params.denoise,
             family=engine.model.architecture.family,
         )
     except ValueError as error:
-        raise RequestError([Problem("steps", str(error), asked.steps)]) from None
-    if asked.last_step is not None and asked.last_step < len(sigmas) - 1:
-        sigmas = sigmas[: asked.last_step + 1]
-        if asked.to_the_end:
+        raise RequestError([Problem("steps", str(error), params.steps)]) from None
+    if params.last_step is not None and params.last_step < len(sigmas) - 1:
+        sigmas = sigmas[: params.last_step + 1]
+        if params.to_the_end:
             sigmas = (*sigmas[:-1], 0.0)
-    return sigmas[asked.first_step :]
+    return sigmas[params.first_step :]
 
 
 class _Start:
-    """What a sampling begins with, on the model's device and in the UNet's scale."""
+    """The start of a sampling, on the model's device and in the UNet's scale."""
 
-    def __init__(self, engine: Engine, latent: Latent, asked: Asked) -> None:
+    def __init__(self, engine: Engine, latent: Latent, params: Asked) -> None:
         samples, model = latent["samples"], engine.model
         self._sigma_max = engine.schedule.sigma_max
         noise = torch.zeros_like(samples)
-        if asked.add_noise:
-            noise = initial_noise(samples.shape, asked.seed, latent.get("batch_index"))
+        if params.add_noise:
+            noise = initial_noise(samples.shape, params.seed, latent.get("batch_index"))
         self._noise = noise.to(model.device)
         self.clean = samples.float().to(model.device)
-        # Nothing is nothing in every scale.
+        # An empty latent is zero in every scale.
         if bool(samples.any()):
             self.clean = _to_unet(self.clean, model.architecture)
         mask = latent.get("noise_mask")
         paint = None if mask is None else _fitted_mask(mask, samples).to(model.device)
         self.keep: InpaintMask | None = None
         if paint is not None:
-            self.keep = InpaintMask(self.clean, self._noise_for_keeping(asked), paint)
+            self.keep = InpaintMask(self.clean, self._noise_for_keeping(params), paint)
         self.extra_channels: Tensor | None = None
         if takes_mask_channels(model):
             ones = torch.ones_like(self.clean[:, :1])
@@ -215,15 +215,15 @@ class _Start:
 
     def noised(self, sigma: float) -> Tensor:
         """The latents at the first noise level."""
-        # At the most noise the variances add up, as the model saw it in training.
+        # At the maximum noise level the variances add up, as in the model's training.
         most = sigma > self._sigma_max or math.isclose(sigma, self._sigma_max, rel_tol=1e-5)
         return self.clean + self._noise * (math.sqrt(1 + sigma**2) if most else sigma)
 
-    def _noise_for_keeping(self, asked: Asked) -> Tensor:
-        """ComfyUI's ddim draws other noise for what is kept."""
-        if asked.sampler != "ddim":
+    def _noise_for_keeping(self, params: Asked) -> Tensor:
+        """The noise of the kept area; ComfyUI's ddim draws separate noise for it."""
+        if params.sampler != "ddim":
             return self._noise
-        return later_noise(self.clean.shape, asked.seed, self.clean.device)()
+        return later_noise(self.clean.shape, params.seed, self.clean.device)()
 
 
 def _fitted_mask(mask: Tensor, samples: Tensor) -> Tensor:
@@ -246,7 +246,7 @@ def _scale(architecture: Architecture) -> tuple[float, float]:
     return float(vae.get("scaling_factor", 0.18215)), float(vae.get("shift_factor") or 0.0)
 
 
-def _listening_network(
+def _controlled_network(
     models: NodeModels, engine: Engine, controls: tuple[Control, ...], size: tuple[int, int]
 ) -> ControlledNetwork:
     model, last = engine.model, len(engine.schedule.sigmas) - 1

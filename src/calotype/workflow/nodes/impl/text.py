@@ -1,4 +1,4 @@
-"""Text to CONDITIONING. Knows nothing of sampling."""
+"""Implements the text nodes: encode text to CONDITIONING."""
 
 from __future__ import annotations
 
@@ -44,27 +44,27 @@ def encode_refiner(
     return _encoded(context, clip, text, aesthetic_score=ascore, width=width, height=height)
 
 
-def _encoded(context: Context, clip: ClipValue, text: str | tuple[str, ...], **told: Any) -> tuple[Pairs]:
+def _encoded(context: Context, clip: ClipValue, text: str | tuple[str, ...], **options: Any) -> tuple[Pairs]:
     engine = context.models.for_text(clip)
     architecture = engine.model.architecture
     if not isinstance(text, str) and len(architecture.text_encoders) == 1:
-        # Models with one encoder read what is written for the larger.
+        # Models with one encoder use the text of the larger one.
         text = text[-1]
-    made: Conditioning = engine.encode(text, skipped_layers(clip.last_layer, architecture))
-    pooled = {} if made.pooled is None else {"pooled_output": made.pooled.cpu()}
-    return ([(made.context.cpu(), {**pooled, **told})],)
+    encoded: Conditioning = engine.encode(text, skipped_layers(clip.last_layer, architecture))
+    pooled = {} if encoded.pooled is None else {"pooled_output": encoded.pooled.cpu()}
+    return ([(encoded.context.cpu(), {**pooled, **options})],)
 
 
 def skipped_layers(last_layer: int | None, architecture: Architecture) -> int:
-    """How many layers before its usual one an encoder stops; −1 is one after it, which SDXL leaves out."""
+    """How many layers before its default one an encoder stops; −1 is one after it, which SDXL skips."""
     if last_layer is None:
         return 0
     layers = min(int(config["num_hidden_layers"]) for config in architecture.text_encoders)
     if architecture.family == "sd2":
         # Stable Diffusion 2's last layer was never used, and most of its files do not have it.
         layers += 1
-    # More layers than there are means the last one, as in ComfyUI.
-    wanted = last_layer if -last_layer <= layers else -1
+    # A number beyond the layer count means the last layer, as in ComfyUI.
+    stop = last_layer if -last_layer <= layers else -1
     if architecture.family == "sd1":
-        return -wanted - 1
-    return max(-wanted - 2, 0 if architecture.family == "sd2" else -1)
+        return -stop - 1
+    return max(-stop - 2, 0 if architecture.family == "sd2" else -1)

@@ -1,4 +1,4 @@
-"""VAE nodes: between IMAGE and LATENT, in the autoencoder's own scale. Knows nothing of sampling."""
+"""Implements the VAE nodes: conversion between IMAGE and LATENT, in the VAE's own scale."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _log = logging.getLogger(__name__)
 Decoded = Generator[Step, None, tuple[Tensor]]
 Encoded = Generator[Step, None, tuple[Latent]]
 Placed = tuple[RawVae, torch.device]
-"""An autoencoder and where it is."""
+"""A VAE and its device."""
 Work = Callable[[Tensor, bool], Tensor]
-"""Of one row, in tiles or not."""
+"""Encodes or decodes one row, tiled or not."""
 
 GREY = 0.5
 
@@ -49,34 +49,34 @@ def encode_tiled(
 
 
 def _in_tiles(context: Context, vae: VaeValue, side: int, overlap: int) -> Placed:
-    autoencoder, device = context.models.autoencoder(vae)
-    return autoencoder.in_tiles(side, min(overlap, side // 4)), device
+    raw_vae, device = context.models.autoencoder(vae)
+    return raw_vae.in_tiles(side, min(overlap, side // 4)), device
 
 
 def _decoded(placed: Placed, samples: Latent, *, tiled: bool) -> Decoded:
-    autoencoder, device = placed
+    raw_vae, device = placed
 
     def work(row: Tensor, in_tiles: bool) -> Tensor:
-        return autoencoder.decode(row.to(device), tiled=in_tiles)
+        return raw_vae.decode(row.to(device), tiled=in_tiles)
 
     pixels = yield from _one_by_one(samples["samples"], work, tiled)
     return ((pixels.movedim(1, -1) / 2 + 0.5).clamp(0, 1),)
 
 
 def _encoded(placed: Placed, pixels: Tensor, *, tiled: bool) -> Encoded:
-    autoencoder, device = placed
+    raw_vae, device = placed
 
     def work(row: Tensor, in_tiles: bool) -> Tensor:
-        return autoencoder.encode(row.movedim(-1, 1)[:, :3].to(device) * 2 - 1, tiled=in_tiles)
+        return raw_vae.encode(row.movedim(-1, 1)[:, :3].to(device) * 2 - 1, tiled=in_tiles)
 
-    latents = yield from _one_by_one(_whole_latents(pixels, autoencoder.factor), work, tiled)
-    return ({"samples": latents, "factor": autoencoder.factor},)
+    latents = yield from _one_by_one(_whole_latents(pixels, raw_vae.factor), work, tiled)
+    return ({"samples": latents, "factor": raw_vae.factor},)
 
 
 def encode_for_inpaint(
     context: Context, pixels: Tensor, vae: VaeValue, mask: Tensor, grow_mask_by: int = 6
 ) -> Encoded:
-    """What is to be painted anew is grey before it is encoded, and the mask grows a little around it."""
+    """Encode an image with the masked area gray; the noise mask grows by `grow_mask_by` pixels."""
     factor = context.models.autoencoder(vae)[0].factor
     mask = mask.reshape(-1, 1, *mask.shape[-2:]).float()
     mask = interpolate(mask, size=pixels.shape[1:3], mode="bilinear")
@@ -96,14 +96,14 @@ def _grown(mask: Tensor, by: int) -> Tensor:
 
 
 def _whole_latents(pixels: Tensor, factor: int) -> Tensor:
-    """The middle of a picture, in whole latent pixels."""
+    """Crop the center of an image to a multiple of the latent pixel size."""
     height, width = pixels.shape[1:3]
     y, x = (height % factor) // 2, (width % factor) // 2
     return pixels[:, y : y + height // factor * factor, x : x + width // factor * factor]
 
 
 def _one_by_one(rows: Tensor, work: Work, tiled: bool) -> Generator[Step, None, Tensor]:
-    """One row at a time: an autoencoder's memory is many times its picture's."""
+    """One row at a time: a VAE needs many times the memory of its image."""
     done = []
     for index, row in enumerate(rows):
         try:
@@ -111,7 +111,7 @@ def _one_by_one(rows: Tensor, work: Work, tiled: bool) -> Generator[Step, None, 
         except RuntimeError as error:
             if tiled or not is_out_of_memory(error):
                 raise
-            _log.info("tiles: a whole picture of this size does not fit")
+            _log.info("tiles: a whole image of this size does not fit")
             torch.cuda.empty_cache()
             tiled = True
             done.append(work(row[None], tiled).cpu())
