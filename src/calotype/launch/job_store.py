@@ -121,4 +121,4 @@ def _read(folder: Path) -> JobRecord:
     try:
         return JobRecord.model_validate_json(file.read_bytes())
     except ValidationError as error:
-        raise CalotypeError(f"{file} is not a job record:  {error.errors()[0]['msg']}") from None
+        raise CalotypeError(f"{file} is not a job record: {error.errors()[0]['msg']}") from None

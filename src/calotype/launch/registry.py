@@ -24,7 +24,7 @@ def open_backend(name: str) -> Backend:
     """Create the backend of this name."""
     if name not in _BACKENDS:
         raise RequestError(
-            [Problem("--launch", f"no backend {name!r};  {did_you_mean(name, _BACKENDS)}", name)]
+            [Problem("--launch", f"no backend {name!r}; {did_you_mean(name, _BACKENDS)}", name)]
         )
     module, _, kind = _BACKENDS[name].partition(":")
     return cast("Backend", getattr(import_module(module), kind)())

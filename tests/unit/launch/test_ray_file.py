@@ -173,7 +173,7 @@ class Client:
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Client:
     found = Client()
-    monkeypatch.setattr(client_module, "_connected", lambda _: found)
+    monkeypatch.setattr(client_module, "_connect", lambda _: found)
     monkeypatch.setattr(RayJobs, "nodes", lambda _: [SimpleNamespace(resources_total=each) for each in NODES])
     monkeypatch.setenv("CALOTYPE_STATE", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)

@@ -171,7 +171,7 @@ def _call(call: Callable[[], _T]) -> _T:
         raise RayRefusedError(f"Ray refused: {error}") from None
     except (requests.exceptions.RequestException, ConnectionError, OSError) as error:
         rule = "start one with `ray start --head`, or set ray.address to http://HEAD:8265"
-        raise RayLostError(f"no Ray dashboard answers:  {str(error).rstrip('.')}; {rule}") from None
+        raise RayLostError(f"no Ray dashboard answers: {str(error).rstrip('.')}; {rule}") from None
     except (RuntimeError, RayStateApiException) as error:
         words = str(error).strip().splitlines()
         if "WebSocket" in words[0]:
