@@ -11,7 +11,7 @@ from calotype.engine.kernels.dispatch import num_multiprocessors, runs_gluon_on,
 
 DTYPES = (torch.float16, torch.bfloat16)
 _FEWEST_PLACES, _FEWEST_ROUNDS = 4096, 8
-"""Below this many rounds cuDNN's kernel is as fast or faster; rounds of all teams over all heads and positions."""
+"""Below this many rounds cuDNN's kernel is as fast or faster; rounds are of all teams over all heads."""
 _ALIGNED = 16
 """Alignment in bytes that the copy engine requires."""
 
