@@ -97,7 +97,7 @@ class GpuModel:
     def _unknown(self, requested: str) -> str:
         if requested.isdigit():
             known = ", ".join(f"{p.profile_id} ({p.name})" for p in self.profiles)
-            return f"{self.name} has no profile number {requested};  it has {known}"
+            return f"{self.name} has no profile number {requested}; it has {known}"
         near = did_you_mean(requested, (p.name for p in self.profiles))
         others = [name for name, gpu in table().items() if requested in (p.name for p in gpu.profiles)]
         other_gpus = f" ({', '.join(others)} has it)" if others else ""
