@@ -168,7 +168,7 @@ def test_a_process_that_comes_between_check_and_change_costs_nothing(tmp_path: P
 def test_a_driver_that_stays_broken_says_where_the_layout_is(tmp_path: Path) -> None:
     host, driver = cut(tmp_path, "A100-80GB", SEED)
     host.fail_at = list(range(5, 500))
-    with pytest.raises(ApplyError, match=r"NOT back.*calotype mig restore .*saved\.json --yes") as told:
+    with pytest.raises(ApplyError, match=r"NOT restored.*calotype mig restore .*saved\.json --yes") as told:
         apply(driver, 0, EMPTY, tmp_path / "saved.json")
     assert not told.value.restored
     host.fail_at = []
@@ -231,7 +231,7 @@ def test_a_second_interruption_is_said_if_it_leaves_anything_undone(tmp_path: Pa
         return create(gpu, profile_id, start, with_compute=with_compute)
 
     driver.create = interrupted  # type: ignore[method-assign]
-    with pytest.raises(ApplyError, match=r"NOT back; it is saved: calotype mig restore .*saved\.json"):
+    with pytest.raises(ApplyError, match=r"NOT restored; it is saved: calotype mig restore .*saved\.json"):
         apply(driver, 0, Layout.of([Slice(0, 9), Slice(4, 9)]), tmp_path / "saved.json")
     interrupts = iter([True] * 2)
     assert restore(driver, before), "pressed twice more, and put back nevertheless"

@@ -263,7 +263,7 @@ BAD: dict[str, tuple[Callable[[FakeHost], Any], tuple[str, ...], int, str]] = {
         7,
         "GPU is lost",
     ),
-    "no such GPU": (_as_it_is, ("apply", "9", "--gpu", "3", "--yes"), 4, "no GPU 3"),
+    "no such GPU": (_as_it_is, ("apply", "9", "--gpu", "3", "--yes"), 4, "no MIG-capable GPU 3"),
     "no such file": (_as_it_is, ("restore", "nowhere.json", "--yes"), 4, "cannot be read"),
     "nothing said": (_as_it_is, ("apply",), 2, "give either WANTS or --from"),
     "no such objective": (_as_it_is, ("plan", "9", "--objective", "best"), 2, "not an objective"),
