@@ -193,7 +193,7 @@ def test_another_format_is_stale(calotype: Calotype) -> None:
     description = engines_dir() / target(SMALL).key / "engine.json"
     description.write_text(description.read_text().replace(f'"format": {FORMAT}', '"format": 999'))
     [found] = asked(calotype, "verify")
-    assert (found["state"], found["reason"]) == ("stale", f"its format is 999, this is {FORMAT}")
+    assert (found["state"], found["reason"]) == ("stale", f"its format is 999, this version reads {FORMAT}")
 
 
 def test_list(calotype: Calotype, engines: dict[str, str]) -> None:
