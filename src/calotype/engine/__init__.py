@@ -1,1 +1,1 @@
-"""A model plus an ordered list of passes: what turns a request into pictures."""
+"""The inference engine: a model plus an ordered list of passes turns a request into images."""

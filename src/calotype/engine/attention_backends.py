@@ -1,7 +1,6 @@
-"""Tries each attention kernel of torch on a tiny input and compares the answer with plain arithmetic.
+"""Tries each attention kernel of torch on a tiny input and compares the output with plain arithmetic.
 
-A kernel that torch lists may still not run on a card, so the only honest question is to run it.
-Knows nothing of models or presets.
+A kernel that torch lists may still not run on a GPU, so the only reliable check is to run it.
 """
 
 import warnings
@@ -33,31 +32,31 @@ class AttentionTrial:
 
 @dataclass(frozen=True)
 class _AttentionCase:
-    """Query, key and value, and the answer that plain arithmetic gives in fp32 on the CPU."""
+    """Query, key and value, and the output of plain arithmetic in fp32 on the CPU."""
 
     inputs: tuple[torch.Tensor, ...]
     expected: torch.Tensor
 
 
 def try_attention(device: str) -> tuple[AttentionTrial, ...]:
-    """Every kernel that could run on `device`, with whether it does."""
-    question = _question()
+    """Try every kernel that may run on `device`."""
+    case = _attention_case()
     on_cpu = device == "cpu"
     dtype = torch.float32 if on_cpu else torch.float16
     trials = []
     for name, backend in (_CPU_BACKENDS if on_cpu else _CUDA_BACKENDS).items():
-        reason = _why_not(backend, question, device, dtype)
+        reason = _failure_reason(backend, case, device, dtype)
         trials.append(AttentionTrial(name, reason is None, reason))
     return tuple(trials)
 
 
 def first_line(message: str) -> str:
-    """Torch's messages without their C++ locations and stacks."""
+    """The first line of torch's message, without its C++ location and stack."""
     first = message.strip().partition("\n")[0].partition(" (Triggered internally")[0]
     return first if len(first) <= _MAX_REASON_LENGTH else f"{first[: _MAX_REASON_LENGTH - 3]}..."
 
 
-def _question() -> _AttentionCase:
+def _attention_case() -> _AttentionCase:
     generator = torch.Generator().manual_seed(0)
     inputs = tuple(torch.randn(1, 2, 64, 64, generator=generator) for _ in range(3))
     query, key, value = inputs
@@ -65,22 +64,22 @@ def _question() -> _AttentionCase:
     return _AttentionCase(inputs, weights @ value)
 
 
-def _why_not(backend: SDPBackend, question: _AttentionCase, device: str, dtype: torch.dtype) -> str | None:
-    """None when `backend` gives the expected answer; otherwise the reason it does not."""
-    with warnings.catch_warnings(record=True) as said:
+def _failure_reason(backend: SDPBackend, case: _AttentionCase, device: str, dtype: torch.dtype) -> str | None:
+    """None if `backend` gives the expected output; otherwise the reason."""
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            query, key, value = (tensor.to(device, dtype) for tensor in question.inputs)
+            query, key, value = (tensor.to(device, dtype) for tensor in case.inputs)
             with torch.inference_mode(), sdpa_kernel(backend):
-                answer = scaled_dot_product_attention(query, key, value)
-            error = float((answer.float().cpu() - question.expected).abs().max())
+                output = scaled_dot_product_attention(query, key, value)
+            error = float((output.float().cpu() - case.expected).abs().max())
         except RuntimeError as failure:
-            return _cause(failure, [str(warning.message) for warning in said])
+            return _cause(failure, [str(warning.message) for warning in caught])
     # Written so that a NaN counts as wrong.
-    return None if error < _HALF_PRECISION_ERROR else f"gives a wrong answer (off by {error:.2g})"
+    return None if error < _HALF_PRECISION_ERROR else f"gives a wrong result (off by {error:.2g})"
 
 
-def _cause(failure: RuntimeError, said: list[str]) -> str:
-    """Torch warns why it passed over the kernel asked for; its error says only that none was left."""
-    causes = [text for text in said if "not used because" not in text and "disabled" not in text]
+def _cause(failure: RuntimeError, caught: list[str]) -> str:
+    """Torch's warnings say why it rejected the requested kernel; its error says only that none was left."""
+    causes = [text for text in caught if "not used because" not in text and "disabled" not in text]
     return first_line(causes[0] if causes else str(failure))

@@ -1,7 +1,4 @@
-"""What a model can do: checked when it is loaded, and before a request is run on it.
-
-Knows nothing of memory or devices.
-"""
+"""Checks what a model can do, when it is loaded and before a request runs on it."""
 
 from __future__ import annotations
 
@@ -18,19 +15,19 @@ from calotype.sampling.api import sampler_options
 from calotype.spec.generate_request import GenerateRequest, MicroConditioning
 
 DEFAULT_STRENGTH = 0.75
-"""How far to leave a given image when nobody says: far enough to follow a prompt, near enough to be known."""
+"""Default strength with an input image: high enough to follow a prompt, low enough to keep the image."""
 
 OTHER_NOISE = ("EDM", "FlowMatch")
-"""How the names of schedulers begin that add noise in another way than by betas."""
+"""Name prefixes of schedulers whose noise is not defined by betas."""
 UNGIVEN = {
-    "time_cond_proj_dim": "how strong the guidance is, as models distilled to consistency do",
+    "time_cond_proj_dim": "the guidance scale, as consistency-distilled models do",
     "class_embed_type": "a class",
     "num_class_embeds": "a class",
 }
-"""Settings of a UNet that reads something nobody gives it, and what."""
+"""Settings of UNets with inputs that we do not provide, and these inputs."""
 
 OTHER_CHANNELS = {5: "depth", 7: "x4 upscaler", 8: "InstructPix2Pix"}
-"""Families that are recognized by how many channels their UNet reads."""
+"""Number of input channels → the model family it identifies."""
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +37,7 @@ def schedule_of(model: Model) -> TrainingSchedule:
     config = model.architecture.scheduler
     kind = str(config.get("_class_name"))
     if kind.startswith(OTHER_NOISE):
-        rule = f"its scheduler is {kind}, whose noise is not supported (that of betas is)"
+        rule = f"its scheduler is {kind}, which is not supported; only schedulers with betas are"
         raise ModelFileError(model.identity.reference, rule)
     if config.get("trained_betas") is not None:
         raise ModelFileError(
@@ -61,12 +58,12 @@ def schedule_of(model: Model) -> TrainingSchedule:
 
 
 def check_model(model: Model) -> None:
-    """Refuse a UNet that reads something nobody would give it."""
+    """Refuse a UNet with inputs that we do not provide."""
     latent, reads = model.architecture.latent_channels, int(model.unet.config.in_channels)
     if reads != latent and not takes_mask_channels(model):
-        known = f"{latent} (text to image) and {2 * latent + 1} (inpainting) are known"
+        supported = f"{latent} (text to image) and {2 * latent + 1} (inpainting) are known"
         family = f"; {OTHER_CHANNELS[reads]} models read {reads}" if reads in OTHER_CHANNELS else ""
-        rule = f"its UNet reads {reads} channels; {known}{family}"
+        rule = f"its UNet reads {reads} channels; {supported}{family}"
         raise ModelFileError(model.identity.reference, rule)
     for setting, what in UNGIVEN.items():
         if model.unet.config.get(setting) is not None:
@@ -79,7 +76,7 @@ def check_model(model: Model) -> None:
 
 
 def resolve_defaults(model: Model, request: GenerateRequest, inputs: Inputs) -> GenerateRequest:
-    """Fill in what the model decides, and refuse what it cannot do, every problem at once."""
+    """Fill in the model's defaults, and refuse what it cannot do, with every problem at once."""
     native = model.architecture.native_size
     width, height = inputs.size() or (native, native)
     strength = request.strength
@@ -88,14 +85,14 @@ def resolve_defaults(model: Model, request: GenerateRequest, inputs: Inputs) -> 
     resolved = request.settled(asdict(sampling_defaults(model.architecture))).with_changes(
         width=request.width or width, height=request.height or height, strength=strength
     )
-    problems = _beyond(model, resolved)
+    problems = _unsupported(model, resolved)
     if problems:
         raise RequestError(problems)
     _warn_of_ignored(model, resolved, inputs)
     return resolved
 
 
-def _beyond(model: Model, request: GenerateRequest) -> list[Problem]:
+def _unsupported(model: Model, request: GenerateRequest) -> list[Problem]:
     architecture, problems = model.architecture, []
     for field, side in (("width", request.width), ("height", request.height)):
         if side and side % architecture.vae_factor:
@@ -106,20 +103,24 @@ def _beyond(model: Model, request: GenerateRequest) -> list[Problem]:
         problems.append(Problem("eta", rule, request.eta))
     deepest = min(int(config["num_hidden_layers"]) for config in architecture.text_encoders) - 1
     if request.clip_skip > deepest:
-        rule = f"{request.clip_skip} is too much, this model's text encoders can leave out {deepest}"
+        rule = (
+            f"{request.clip_skip} is too large; this model's text encoders can skip at most {deepest} layers"
+        )
         problems.append(Problem("clip_skip", rule, request.clip_skip))
     if request.micro != MicroConditioning() and architecture.family != "sdxl":
-        problems.append(Problem("micro", f"{architecture.title} is not told sizes and crops; only SDXL is"))
+        problems.append(
+            Problem("micro", f"{architecture.title} does not read sizes and crops; only SDXL does")
+        )
     return problems
 
 
 def _warn_of_ignored(model: Model, request: GenerateRequest, inputs: Inputs) -> None:
     if request.negative_prompt and request.cfg == 1:
-        _log.warning("negative_prompt has no effect at cfg 1, which switches guidance off")
+        _log.warning("negative_prompt has no effect at cfg 1, which disables guidance")
     if (
         inputs.image is not None
         and inputs.mask is None
         and request.strength == 1
         and not takes_mask_channels(model)
     ):
-        _log.warning("the image has no effect at strength 1, which starts from noise alone")
+        _log.warning("the image has no effect at strength 1, which starts from pure noise")

@@ -1,7 +1,7 @@
-"""Networks that wait in main memory, of which each layer visits a device while it runs.
+"""Keeps a network in main memory and moves each layer to the device only while the layer runs.
 
-So a network costs the device its largest layer, and as much is copied as if it were moved whole. What was on
-the device is dropped, not copied back: running changes no weight. Knows nothing of what the networks are for.
+The network then takes the device memory of its largest layer, and the copies amount to one move of the whole
+network. The device copies are dropped, not copied back: running a layer does not change its weights.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from torch import nn
 
 @contextmanager
 def cpu_offload(network: nn.Module, device: torch.device) -> Iterator[None]:
-    """Within, the network may be called with inputs on the device."""
+    """Allow calls of the network with inputs on the device."""
     layers = [each for each in network.modules() if each._parameters or each._buffers]
-    stays = [_OnDevice(layer, device) for layer in layers]
+    movers = [_LayerMover(layer, device) for layer in layers]
     handles = [
         handle
-        for layer, stay in zip(layers, stays, strict=True)
+        for layer, mover in zip(layers, movers, strict=True)
         for handle in (
-            layer.register_forward_pre_hook(stay.load),
-            layer.register_forward_hook(stay.unload, always_call=True),
+            layer.register_forward_pre_hook(mover.load),
+            layer.register_forward_hook(mover.unload, always_call=True),
         )
     ]
     try:
@@ -34,22 +34,22 @@ def cpu_offload(network: nn.Module, device: torch.device) -> Iterator[None]:
             handle.remove()
 
 
-class _OnDevice:
-    """One layer's own tensors, at home and away."""
+class _LayerMover:
+    """Moves one layer's own tensors to the device and back."""
 
     def __init__(self, layer: nn.Module, device: torch.device) -> None:
-        self._kept: tuple[dict[str, Any], ...] = (layer._parameters, layer._buffers)
+        self._current: tuple[dict[str, Any], ...] = (layer._parameters, layer._buffers)
         self._device = device
-        self._home: list[dict[str, Any]] = []
+        self._cpu_tensors: list[dict[str, Any]] = []
 
     def load(self, *_: Any) -> None:
-        self._home = [dict(tensors) for tensors in self._kept]
-        for tensors in self._kept:
+        self._cpu_tensors = [dict(tensors) for tensors in self._current]
+        for tensors in self._current:
             tensors.update(
                 {name: each.to(self._device) for name, each in tensors.items() if each is not None}
             )
 
     def unload(self, *_: Any) -> None:
-        for tensors, home in zip(self._kept, self._home, strict=False):
-            tensors.update(home)
-        self._home = []
+        for tensors, cpu_tensors in zip(self._current, self._cpu_tensors, strict=False):
+            tensors.update(cpu_tensors)
+        self._cpu_tensors = []

@@ -1,8 +1,7 @@
-"""One UNet evaluation for any number of samplings at once.
+"""Denoises the latents of any number of sampling runs with one UNet evaluation.
 
 Rows may differ in prompt, guidance, noise level and length of prompt; they only share the latent's shape.
-Everything a row needs is worked out from that row alone, so company does not change its picture. Knows
-nothing of requests.
+All inputs of a row come from that row alone, so the batch does not change its image.
 """
 
 from __future__ import annotations
@@ -24,26 +23,26 @@ from calotype.sampling.parameterization import PredictionType, scale_input, to_d
 
 @dataclass(frozen=True, eq=False)
 class Guidance:
-    """What a sampling is steered by. Each has its own, equal to itself alone."""
+    """Prompts and guidance scale of one sampling run. Compares by identity."""
 
     positive: Conditioning
     negative: Conditioning | None
-    """Absent when guidance is off: half the work."""
+    """None when guidance is off, which halves the work."""
     cfg: float
     time_ids: Tensor | None = None
     """SDXL's sizes and crop, one row."""
     negative_time_ids: Tensor | None = None
-    """Those of the negative prompt, where they are others."""
+    """Those of the negative prompt, where they differ."""
 
 
 @dataclass(frozen=True)
 class DenoiseInput:
-    """A sampler's query with what is needed to answer it."""
+    """A sampler's query with the conditioning for its evaluation."""
 
     query: DenoiseQuery
     guidance: Guidance
     extra_channels: Tensor | None = None
-    """Mask and masked picture for models that read them beside the latent."""
+    """Mask and masked image for models that read them beside the latent."""
 
 
 class Denoiser:
@@ -58,10 +57,10 @@ class Denoiser:
         *,
         shared_latents: bool = False,
     ) -> None:
-        """`guided_between` is the share of the timesteps at which the negative prompt is asked too.
+        """`guided_between` is the interval of timesteps, as shares, that evaluates the negative prompt too.
 
-        With `shared_latents` the network is given each latent once where every one has both prompts: as many
-        latents as rows with the prompt, and after those the rows with the negative prompt in the same order.
+        With `shared_latents` the network gets each latent once if all of them have both prompts: as many
+        latents as positive rows, and after the positive rows the negative rows in the same order.
         """
         self._model, self._schedule, self._network = model, schedule, network
         self._shared_latents = shared_latents
@@ -74,55 +73,55 @@ class Denoiser:
         self._prediction = cast("PredictionType", kind)
 
     @torch.inference_mode()
-    def denoise(self, questions: Sequence[DenoiseInput], *, least_rows: int = 0) -> list[Tensor]:
-        """The denoised estimate for each question, from one forward pass over all of them.
+    def denoise(self, inputs: Sequence[DenoiseInput], *, least_rows: int = 0) -> list[Tensor]:
+        """The denoised estimate for each input, from one forward pass over all of them.
 
-        Rows that are missing to `least_rows` are made up; nobody reads what the network says to them.
+        The batch is padded to `least_rows` rows; the output of the padding is discarded.
         """
-        asked = [_Rows(question, self._schedule, self._guided) for question in questions]
-        guided = [each for each in asked if each.negative]
-        positive = [each.positive for each in asked for _ in range(len(each.sample))]
+        input_rows = [_Rows(each, self._schedule, self._guided) for each in inputs]
+        guided = [each for each in input_rows if each.negative]
+        positive = [each.positive for each in input_rows for _ in range(len(each.sample))]
         negative = [each.negative for each in guided if each.negative for _ in range(len(each.sample))]
-        missing = max(0, least_rows - len(positive) - len(negative))
-        samples = [each.sample for each in asked]
-        if self._shared_latents and len(guided) == len(asked) and missing % 2 == 0:
-            # What is missing are pictures with two prompts as well.
-            made_up = missing // 2
-            first = positive + positive[-1:] * made_up
-            rows = first + negative + negative[-1:] * made_up
+        num_pad_rows = max(0, least_rows - len(positive) - len(negative))
+        samples = [each.sample for each in input_rows]
+        if self._shared_latents and len(guided) == len(input_rows) and num_pad_rows % 2 == 0:
+            # The padding consists of latents with two prompts as well.
+            num_pad = num_pad_rows // 2
+            first = positive + positive[-1:] * num_pad
+            rows = first + negative + negative[-1:] * num_pad
         else:
-            made_up, first = missing, positive
+            num_pad, first = num_pad_rows, positive
             samples += [each.sample for each in guided]
             rows = first + negative
-            rows += rows[-1:] * made_up
-        if made_up:
-            # Told what the last row is told: a new prompt or noise level would be worked out for nobody.
-            samples.append(samples[-1][-1:].expand(made_up, -1, -1, -1))
+            rows += rows[-1:] * num_pad
+        if num_pad:
+            # The padding repeats the last row: a new prompt or noise level would cost work.
+            samples.append(samples[-1][-1:].expand(num_pad, -1, -1, -1))
         sample = torch.cat(samples).to(self._model.dtype)
         output = self._network.evaluate(sample, rows)
-        # A copy in any precision: a network may overwrite its answer with the next.
+        # A copy in any precision: a network may overwrite its output in the next evaluation.
         output = output.to(torch.float32, copy=True)
-        answers, others = _parts(output, asked), _parts(output[len(first) :], guided)
+        positives, negatives = _split(output, input_rows), _split(output[len(first) :], guided)
         return [
-            each.denoised(one, next(others) if each.negative else None, self._prediction)
-            for each, one in zip(asked, answers, strict=True)
+            each.denoised(positive, next(negatives) if each.negative else None, self._prediction)
+            for each, positive in zip(input_rows, positives, strict=True)
         ]
 
 
-def _parts(output: Tensor, asked: Sequence[_Rows]) -> Iterator[Tensor]:
-    """What was said to each, of an output that begins with it."""
-    sizes = [len(each.sample) for each in asked]
+def _split(output: Tensor, input_rows: Sequence[_Rows]) -> Iterator[Tensor]:
+    """Split the first rows of an output by input."""
+    sizes = [len(each.sample) for each in input_rows]
     return iter(output[: sum(sizes)].split(sizes))
 
 
 class _Rows:
-    """What one question takes of the batch: a row for each image, and again if guided."""
+    """One input's rows of the batch: one per image, and one more per image if guided."""
 
     def __init__(
-        self, question: DenoiseInput, schedule: TrainingSchedule, guided: tuple[float, float]
+        self, denoise_input: DenoiseInput, schedule: TrainingSchedule, guided: tuple[float, float]
     ) -> None:
-        self._x, self._sigma, _ = question.query
-        self._guidance = guidance = question.guidance
+        self._x, self._sigma, _ = denoise_input.query
+        self._guidance = guidance = denoise_input.guidance
         timestep = schedule.sigma_to_timestep(self._sigma)
         ids, others = guidance.time_ids, guidance.negative_time_ids
         self.positive = Row(timestep, guidance.positive, ids, of=guidance)
@@ -130,11 +129,11 @@ class _Rows:
         if guidance.negative and guided[0] <= timestep <= guided[1]:
             self.negative = Row(timestep, guidance.negative, ids if others is None else others, of=guidance)
         self.sample = scale_input(self._x, self._sigma)
-        if question.extra_channels is not None:
-            self.sample = torch.cat([self.sample, question.extra_channels], dim=1)
+        if denoise_input.extra_channels is not None:
+            self.sample = torch.cat([self.sample, denoise_input.extra_channels], dim=1)
 
     def denoised(self, positive: Tensor, negative: Tensor | None, prediction: PredictionType) -> Tensor:
-        # Guidance is linear, so it may act on the network's output before that becomes an estimate.
+        # Guidance is linear, so it applies to the network's output before its conversion to an estimate.
         output = positive
         if negative is not None:
             output = negative + self._guidance.cfg * (positive - negative)

@@ -1,4 +1,4 @@
-"""The ceilings measured on this machine, kept in the cache. Measures nothing and needs no torch."""
+"""Reads and saves the device peaks measured on this machine, in the cache folder. Needs no torch."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def device_peaks_file() -> Path:
 
 
 def known_peak(device_name: str, dtype: str) -> float | None:
-    """TFLOP/s (TOP/s for int8) of a large matrix product, as measured before on this machine; never measures.
+    """TFLOP/s (TOP/s for int8) of a large matrix product, as measured before on this machine.
 
-    Or of a convolution, where that is faster. None if it was not, or only with another driver or torch.
+    Or of a convolution, if that is faster. None if it was not measured with this driver and torch.
     """
     record = load_peaks(device_name)
     rates = [record.best(what, dtype) for what in ("matmul", "convolution")] if record else []
@@ -32,13 +32,13 @@ def known_peak(device_name: str, dtype: str) -> float | None:
 
 
 def load_peaks(device_name: str) -> CeilingRecord | None:
-    """All that was measured of a device with this driver and torch; `cpu` is this machine's processor."""
+    """All measured peaks of a device with this driver and torch; `cpu` is this machine's processor."""
     key = peak_key(device_name)
-    return next((record for record in _kept() if record.key == key), None)
+    return next((record for record in _read_records() if record.key == key), None)
 
 
 def peak_key(device_name: str) -> tuple[str, str, str | None]:
-    """A device as it is now: its name, torch's version, the driver's."""
+    """The key of a device's record: its name, torch's version, the driver's version."""
     on_cpu = device_name == "cpu"
     name = f"CPU {read_cpu().model}" if on_cpu else device_name
     driver = None if on_cpu or name.startswith("CPU ") else NvmlGpus().survey().driver
@@ -46,23 +46,25 @@ def peak_key(device_name: str) -> tuple[str, str, str | None]:
 
 
 def save_peaks(record: CeilingRecord) -> Path:
-    """Keep a record in the place of the last one of its device, driver and torch."""
+    """Save a record, replacing the last one of its device, driver and torch."""
     file = device_peaks_file()
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(file.with_suffix(".lock")):
-        others = [one for one in _kept(said_before=True) if one.key != record.key]
+        others = [each for each in _read_records(already_warned=True) if each.key != record.key]
         with atomic_write(file, "w") as out:
             out.write(CeilingFile(devices=[*others, record]).model_dump_json(indent=1) + "\n")
     return file
 
 
-def _kept(*, said_before: bool = False) -> list[CeilingRecord]:
+def _read_records(*, already_warned: bool = False) -> list[CeilingRecord]:
     file = device_peaks_file()
     if not file.exists():
         return []
     try:
         return CeilingFile.model_validate_json(file.read_text(encoding="utf-8")).devices
     except (ValidationError, UnicodeDecodeError):
-        if not said_before:
-            _log.warning("%s is damaged and counts as empty; `calotype bench ceiling` measures anew", file)
+        if not already_warned:
+            _log.warning(
+                "%s is damaged and treated as empty; run `calotype bench ceiling` to measure again", file
+            )
         return []

@@ -1,8 +1,7 @@
-"""The engine: a model and a preset that turn requests into pictures.
+"""The inference engine: a model and a preset turn requests into images.
 
-`generate` is `begin`, `advance` until done, `finish`. A server calls the three itself, with many runs at
-once: one `advance` is one UNet evaluation for all of them. Knows nothing of files of pictures, queues or
-command lines.
+`generate` is `begin`, `step` until done, `finish`. A server calls these three itself, with many runs at
+once: one `step` is one UNet evaluation for all of them.
 """
 
 from __future__ import annotations
@@ -45,16 +44,16 @@ from calotype.spec.generate_request import GenerateRequest, LoraUse
 from calotype.spec.records.image import PictureRecord
 
 AESTHETIC_SCORES = (6.0, 2.5)
-"""What SDXL's refiner is told of the wanted picture, and of the unwanted; as its authors do."""
+"""The scores that SDXL's refiner reads with the positive and the negative prompt, as its authors set them."""
 MAX_SIZES = 64
-"""Of SDXL's that are remembered."""
+"""SDXL size rows that are cached."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Step:
-    """News of a completed step of one batch."""
+    """A completed step of one batch."""
 
     done: int
     total: int
@@ -66,18 +65,18 @@ class Step:
     _preview: Preview
 
     def preview(self) -> list[Image.Image]:
-        """A small glimpse of each picture of the batch."""
+        """A small preview of each image of the batch."""
         return self._preview.images(self.latents)
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedText:
-    """A request's prompts as the UNet reads them."""
+    """A request's encoded prompts."""
 
     positive: Conditioning
     negative: Conditioning | None
     rewritten: int
-    """Which state of the model folder's files they were encoded with."""
+    """Version of the model folder's files that they were encoded with."""
 
 
 OnStep = Callable[[Step], None]
@@ -85,14 +84,14 @@ OnStep = Callable[[Step], None]
 
 @dataclass(frozen=True)
 class Generated:
-    """Pictures and, for each, the record that makes it again."""
+    """Images and, for each, the record that reproduces it."""
 
     images: list[Image.Image] = field(default_factory=list)
     records: list[PictureRecord] = field(default_factory=list)
 
 
 class Engine:
-    """Runs requests on one model. For one thread at a time: a LoRA changes the model that others use."""
+    """Runs requests on one model. Not thread-safe: a LoRA changes the model that all runs share."""
 
     def __init__(
         self,
@@ -103,7 +102,7 @@ class Engine:
         compiled: Mapping[str, Path] | None = None,
         networks: Networks | None = None,
     ) -> None:
-        """`compiled` is what an engine was built with; `networks`, if given, stand in for the preset's."""
+        """`compiled` maps regions to prebuilt artifacts; `networks` replaces the preset's networks."""
         check_model(model)
         self.schedule = schedule_of(model)
         self._networks = networks or build_preset(model, preset, kept=compiled)
@@ -120,13 +119,13 @@ class Engine:
         self._text = TextConditioner(
             model,
             self._resources.embedding,
-            aside=self._networks.text_aside,
+            offload=self._networks.text_aside,
             run=self._networks.run_text,
         )
-        # The same tensor for the same sizes: networks remember by it what they made of it.
+        # The same tensor for the same sizes: networks use it as a cache key.
         self._sizes_row = lru_cache(MAX_SIZES)(partial(_row_of, model.device))
         self._preview = Preview(model, self._networks.decode)
-        self._settled = False
+        self._weights_resident = False
 
     def generate(
         self,
@@ -139,40 +138,40 @@ class Engine:
         cancel: CancelToken | None = None,
         **knobs: Any,
     ) -> Generated:
-        """Pictures for a request, or for a prompt with the knobs of GenerateRequest by name."""
+        """Generate images for a request, or for a prompt with the fields of GenerateRequest as keywords."""
         values = {"prompt": request} if isinstance(request, str) else request.as_dict()
-        asked, inputs = load_image_inputs({**values, **knobs}, image, mask)
-        resolved = self.resolve_defaults(asked, inputs)
-        chosen = self.plan_memory(resolved, batch_size)
-        resolved = resolved.with_changes(tile_vae=chosen.tiled)
-        seeds, pictures = resolved.seeds(), Generated()
-        starts = range(0, resolved.count, chosen.batch_size)
-        noted = self.records(resolved)
-        with _out_of_memory_explained(resolved, self.model.device):
+        parsed, inputs = load_image_inputs({**values, **knobs}, image, mask)
+        resolved = self.resolve_defaults(parsed, inputs)
+        plan = self.plan_memory(resolved, batch_size)
+        resolved = resolved.with_changes(tile_vae=plan.tiled)
+        seeds, generated = resolved.seeds(), Generated()
+        starts = range(0, resolved.count, plan.batch_size)
+        records = self.records(resolved)
+        with _explain_out_of_memory(resolved, self.model.device):
             for batch, start in enumerate(starts):
-                run = self.begin(resolved, inputs, seeds[start : start + chosen.batch_size])
+                run = self.begin(resolved, inputs, seeds[start : start + plan.batch_size])
                 for _ in self._steps(run, cancel or CancelToken()):
                     if on_step:
-                        on_step(self._news(run, batch, len(starts)))
-                pictures.images.extend(self.finish(run, resolved, inputs))
-        pictures.records.extend(noted)
-        return pictures
+                        on_step(self._step_event(run, batch, len(starts)))
+                generated.images.extend(self.finish(run, resolved, inputs))
+        generated.records.extend(records)
+        return generated
 
     def records(self, request: GenerateRequest) -> list[PictureRecord]:
-        """What is remembered of each picture of a resolved request."""
+        """The record of each image of a resolved request."""
         return image_records(self.model, self.preset, request, self._resources.digests(request))
 
     def preview(self, run: SamplingRun) -> list[Image.Image]:
-        """A small glimpse of each picture of a run that has been advanced."""
+        """A small preview of each image of a run that has completed a step."""
         assert run.latents is not None
         return self.previews(run.latents)
 
     def warm_up(self, shapes: Sequence[Shape], progress: Progress | None = None) -> None:
-        """Make pictures of each shape for nobody, so that nothing of it is left to compile or to record."""
-        watcher = progress or Silent()
-        watcher.start("warming up", len(shapes))
+        """Generate and discard images of each shape, so that nothing is left to compile or to capture."""
+        reporter = progress or Silent()
+        reporter.start("warming up", len(shapes))
         for shape in shapes:
-            watcher.describe(f"warming up {shape}")
+            reporter.describe(f"warming up {shape}")
             self.generate(
                 "",
                 width=shape.width,
@@ -182,18 +181,18 @@ class Engine:
                 sampler="euler",
                 steps=self._networks.settled_after,
             )
-            watcher.advance()
+            reporter.advance()
 
     def warm_up_batch(self, request: GenerateRequest, count: int) -> None:
-        """So many pictures of a resolved request together, for nobody, until nothing is left to record."""
-        together = request.with_changes(count=count, steps=self._networks.settled_after)
-        run = self.begin(together, Inputs(), together.seeds())
+        """Run and discard a batch of `count` images of a request, until nothing is left to capture."""
+        batch = request.with_changes(count=count, steps=self._networks.settled_after)
+        run = self.begin(batch, Inputs(), batch.seeds())
         for _ in range(self._networks.settled_after):
             self.step([run])
 
     def finish_compiling(self) -> int | None:
-        """Wait for whatever is compiled behind its back; how much has been since the start, None if nothing
-        ever is."""
+        """Wait for background compilation; return the number of regions compiled since the start, None if the
+        preset never compiles in the background."""
         runs = self._networks.runs
         if not isinstance(runs, CompileManager) or not runs.compiles:
             return None
@@ -201,16 +200,16 @@ class Engine:
         return runs.changes
 
     def encode(self, prompt: str | tuple[str, ...], clip_skip: int = 0) -> Conditioning:
-        """A prompt as the UNet reads it, or one prompt for each text encoder, with the LoRAs in use."""
+        """Encode a prompt, or one prompt for each text encoder, with the LoRAs in use."""
         self._refresh_adapters()
         return self._text.encode(prompt, clip_skip)
 
     def num_windows(self, request: GenerateRequest) -> int:
-        """Windows of tokens of a request's longer prompt."""
-        return max(self._text.num_windows(each) for each in (request.prompt, request.negative_prompt or ""))
+        """Number of token windows of the longer of a request's prompts."""
+        return max(self._text.num_windows(text) for text in (request.prompt, request.negative_prompt or ""))
 
     def encode_in_slices(self, request: GenerateRequest) -> Generator[None, None, EncodedText]:
-        """A resolved request's prompts for `begin`; other runs may be evaluated wherever it yields."""
+        """Encode a resolved request's prompts for `begin`; other runs may be evaluated whenever it yields."""
         self._refresh_adapters()
         rewritten = self._resources.rewritten
         slices = self._conditionings(request)
@@ -224,42 +223,42 @@ class Engine:
                 return EncodedText(positive, negative, rewritten)
             yield
 
-    def denoise(self, questions: Sequence[DenoiseInput], network: UNetRunner | None = None) -> list[Tensor]:
-        """Clean estimates for questions of one shape, with the LoRAs in use; one UNet evaluation.
+    def denoise(self, inputs: Sequence[DenoiseInput], network: UNetRunner | None = None) -> list[Tensor]:
+        """Denoised estimates for inputs of one shape, with the LoRAs in use; one UNet evaluation.
 
-        `network`, if given, is asked instead of the preset's.
+        `network`, if given, is used instead of the preset's.
         """
         denoiser = self._denoiser if network is None else Denoiser(self.model, self.schedule, network)
-        return denoiser.denoise(questions)
+        return denoiser.denoise(inputs)
 
     def vae(self) -> RawVae:
-        """The model's own, run as the preset says, in its own scale."""
+        """The model's own VAE, run as the preset says, with unscaled latents."""
         self._resources.use_vae(None)
         return RawVae(self.model.vae, self._networks.decode)
 
     def previews(self, latents: Tensor) -> list[Image.Image]:
-        """A small picture of each latent."""
+        """A small preview image of each latent."""
         return self._preview.images(latents)
 
     def release_memory(self) -> None:
-        """Let memory go that is kept only to be faster: what was recorded, which is recorded again."""
+        """Release memory that only serves speed: captured CUDA graphs, which are captured again on use."""
         self._networks.graphs.release()
 
     def clear_prompt_cache(self) -> None:
-        """Encode every prompt anew, for measurements: a prompt's second picture costs less than its first."""
+        """Drop cached prompt encodings, for measurements: cached prompts make images cheaper."""
         self._text.clear_cache()
 
     def resolve_defaults(self, request: GenerateRequest, inputs: Inputs | None = None) -> GenerateRequest:
-        """Fill in what the model decides, and refuse what it cannot do."""
+        """Fill in the model's defaults, and refuse what the model cannot do."""
         return resolve_defaults(self.model, request, inputs or Inputs())
 
     @property
     def most_at_once(self) -> int:
-        """Pictures in a batch nobody chose the size of, if there is memory for them."""
+        """Images in a batch without an explicit batch size, if memory allows."""
         return self._networks.most_at_once
 
     def plan_memory(self, request: GenerateRequest, batch_size: int | None = None) -> MemoryPlan:
-        """How a resolved request will fit into memory."""
+        """Plan how a resolved request fits into memory."""
         if batch_size is not None and batch_size < 1:
             rule = f"{batch_size} is out of range; it must be at least 1"
             raise RequestError([Problem("batch_size", rule, batch_size)])
@@ -280,13 +279,13 @@ class Engine:
         )
         budget = MemoryBudget(free, where, self.model.dtype.itemsize, vae_bytes)
         extras = self._networks.extras
-        if self._settled:
-            # What is made of weights is there, and not among the free bytes any more.
+        if self._weights_resident:
+            # Tensors derived from weights exist by now, so the free bytes do not include them.
             extras = replace(extras, resident_bytes=0)
-        chosen = plan_memory(self.model.architecture, budget, demand, extras)
-        if chosen.tiled and request.tile_vae is None:
-            _log.info("tiles: a whole decode of %d×%d would not fit", request.width, request.height)
-        return chosen
+        plan = plan_memory(self.model.architecture, budget, demand, extras)
+        if plan.tiled and request.tile_vae is None:
+            _log.info("VAE tiling: a whole decode of %d×%d would not fit", request.width, request.height)
+        return plan
 
     def begin(
         self,
@@ -297,8 +296,8 @@ class Engine:
     ) -> SamplingRun:
         """Start a batch of a resolved request: text encoded, noise drawn, nothing sampled yet.
 
-        `text`: its prompts, where they were encoded in slices. They are encoded again if files that they
-        depend on have been written anew since.
+        `text` holds its prompts if they were encoded in slices. They are encoded again if files that they
+        depend on have changed since.
         """
         assert request.width
         assert request.height
@@ -312,80 +311,80 @@ class Engine:
         stream = NoiseStream(seeds, shape, self.model.device)
         noise = stream.initial()
         fitted = inputs.fitted(request.width, request.height)
-        start = init_latents(self.model, fitted, noise, tiled=bool(request.tile_vae))
+        init = init_latents(self.model, fitted, noise, tiled=bool(request.tile_vae))
         x = start_of_run(request.schedule, request.sampler, noise, sigmas[0])
         if request.strength < 1:
-            x = add_scaled_noise(start.clean, noise, sigmas[0])
+            x = add_scaled_noise(init.clean, noise, sigmas[0])
         options: dict[str, Any] = {} if request.eta is None else {"eta": request.eta}
         options |= options_of_run(request.schedule, request.sampler)
         return SamplingRun(
             begin(request.sampler, x, sigmas, stream.next, **options),
             self._guidance(request, text),
             len(sigmas) - 1,
-            keep=start.keep,
-            extra_channels=start.extra_channels,
+            keep=init.keep,
+            extra_channels=init.extra_channels,
             loras=request.loras,
         )
 
     def step(self, runs: Sequence[SamplingRun]) -> list[SamplingRun]:
-        """One UNet evaluation for all runs; returns those that completed a step.
+        """Run one UNet evaluation for all runs; return those that completed a step.
 
-        They share a latent shape and LoRAs.
+        The runs must share a latent shape and LoRAs.
         """
-        answers = self.evaluate(runs)
-        return [run for run, answer in zip(runs, answers, strict=True) if run.send(answer)]
+        estimates = self.evaluate(runs)
+        return [run for run, estimate in zip(runs, estimates, strict=True) if run.send(estimate)]
 
     def evaluate(self, runs: Sequence[SamplingRun], *, least_rows: int = 0) -> list[Tensor]:
-        """The first half of `advance`: what each run is to receive. Leaves the runs as they are.
+        """The first half of `step`: the estimate to send to each run. Does not change the runs.
 
-        Rows up to `least_rows` are filled with ones that nobody reads, so that few shapes are evaluated.
+        The batch is padded to `least_rows` rows, so that few shapes are evaluated.
         """
         if any(run.loras != runs[0].loras for run in runs):
-            raise ValueError("runs with different LoRAs cannot share an evaluation; advance them apart")
+            raise ValueError("runs with different LoRAs cannot share an evaluation; step them separately")
         self.use_loras(runs[0].loras)
         return self._denoiser.denoise([run.query() for run in runs], least_rows=least_rows)
 
     def finish(self, run: SamplingRun, request: GenerateRequest, inputs: Inputs) -> list[Image.Image]:
         """Decode a run that is done."""
-        # All are asked for before the first is looked at, which waits for it: a GPU goes on meanwhile.
+        # Launch all decodes before reading the first, which waits for the GPU.
         decoded = list(self.decode(run, request))
-        return [to_generated(what, inputs) for what in decoded]
+        return [to_generated(image, inputs) for image in decoded]
 
     def decode(self, run: SamplingRun, request: GenerateRequest) -> Iterator[DecodedImage]:
-        """The first half of `finish`: what `to_generated` makes pictures of, one at a time."""
+        """The first half of `finish`: the inputs of `to_generated`, one image at a time."""
         assert run.done
         assert run.latents is not None
         # Another request may have begun since, with another VAE.
         self._resources.use_vae(request.vae)
-        autoencoder = Vae(self.model, self._networks.decode)
+        vae = Vae(self.model, self._networks.decode)
         for latent in run.latents:
-            yield to_uint8(autoencoder.decode(latent[None], tiled=bool(request.tile_vae))[0])
-        self._settled = True
+            yield to_uint8(vae.decode(latent[None], tiled=bool(request.tile_vae))[0])
+        self._weights_resident = True
 
     def _steps(self, run: SamplingRun, cancel: CancelToken) -> Iterator[None]:
-        """Advance a run to its end; one item per completed step, whatever the sampler needed for it."""
+        """Run all steps; yields once per completed step, however many evaluations the sampler needed."""
         while not run.done:
             cancel.check()
             if self.step([run]):
                 yield
 
-    def _news(self, run: SamplingRun, batch: int, num_batches: int) -> Step:
+    def _step_event(self, run: SamplingRun, batch: int, num_batches: int) -> Step:
         assert run.latents is not None
         return Step(run.steps_done, run.total_steps, batch, num_batches, run.latents, self._preview)
 
     def use_loras(self, loras: Sequence[LoraUse]) -> None:
-        """Make exactly these active for what is encoded and answered next."""
+        """Make exactly these LoRAs active for the next encodings and evaluations."""
         if self._resources.use_loras(loras):
             self._text.clear_cache()
             self._networks.unet.invalidate()
 
     def _refresh_adapters(self) -> None:
-        """At the start of a picture and not between its steps: it is to be made with one LoRA."""
+        """Reload changed files. Call it only at the start of a run: all its steps must use the same LoRA."""
         if words := self._resources.refresh():
             self._text.clear_learned_words(words)
 
     def sigmas(self, request: GenerateRequest) -> tuple[float, ...]:
-        """The noise levels that a resolved request visits."""
+        """The noise levels of a resolved request."""
         assert request.strength
         try:
             return sigmas_of_run(
@@ -407,8 +406,8 @@ class Engine:
                 negative = self._text.encode(request.negative_prompt or "", request.clip_skip)
         else:
             positive, negative = text.positive, text.negative
-        wanted, unwanted = (self._time_ids(request, score) for score in AESTHETIC_SCORES)
-        return Guidance(positive, negative, request.cfg, wanted, unwanted)
+        time_ids, negative_time_ids = (self._time_ids(request, score) for score in AESTHETIC_SCORES)
+        return Guidance(positive, negative, request.cfg, time_ids, negative_time_ids)
 
     def _conditionings(
         self, request: GenerateRequest
@@ -423,7 +422,7 @@ class Engine:
         return positive, negative
 
     def _negative(self, request: GenerateRequest, positive: Conditioning) -> Conditioning | None:
-        """What stands for the negative prompt where none is encoded."""
+        """Zeros as the negative prompt, for models trained so; None if it must be encoded."""
         zeros = self.model.architecture.force_zeros_for_empty_prompt
         if request.cfg != 1 and request.negative_prompt is None and zeros:
             return self._text.nothing(positive)
@@ -443,18 +442,18 @@ def _row_of(device: torch.device, *numbers: float) -> Tensor:
     return torch.tensor([numbers], dtype=torch.float32, device=device)
 
 
-def to_generated(what: DecodedImage, inputs: Inputs) -> Image.Image:
-    """The second half of `finish`, which needs no model and computes nothing with torch: for any thread."""
-    image = to_pil(what)
+def to_generated(decoded: DecodedImage, inputs: Inputs) -> Image.Image:
+    """The second half of `finish`: needs no model and no torch operation, so any thread may call it."""
+    image = to_pil(decoded)
     fitted = inputs.fitted(image.width, image.height)
     if fitted.image is None or fitted.mask is None:
         return image
-    # What is kept is kept to the pixel: the autoencoder would change it a little.
+    # Pixels outside the mask stay exact: the VAE would change them a little.
     return Image.composite(image, fitted.image, fitted.mask)
 
 
 @contextmanager
-def _out_of_memory_explained(request: GenerateRequest, device: torch.device) -> Iterator[None]:
+def _explain_out_of_memory(request: GenerateRequest, device: torch.device) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
@@ -462,8 +461,8 @@ def _out_of_memory_explained(request: GenerateRequest, device: torch.device) -> 
             raise
         torch.cuda.empty_cache()
         on_gpu = device.type == "cuda" or "CUDA" in str(error)
-        full, whose = ("GPU memory", "the card") if on_gpu else ("main memory", "it")
+        memory, user = ("GPU memory", "the GPU") if on_gpu else ("main memory", "it")
         raise DoesNotFitError(
-            f"{request.width}×{request.height} ran out of {full} although it was expected to fit: "
-            f"another program may be using {whose}. Lower --batch-size or the size, or use --tile-vae"
+            f"{request.width}×{request.height} ran out of {memory} although it was expected to fit: "
+            f"another program may be using {user}. Lower --batch-size or the size, or use --tile-vae"
         ) from error

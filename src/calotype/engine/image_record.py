@@ -1,4 +1,4 @@
-"""The records of pictures an engine made. Knows nothing of picture files."""
+"""Builds the records of the images that an engine generates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RECORDED_VERSIONS = ("torch", "diffusers", "transformers")
 def image_records(
     model: Model, preset: str, request: GenerateRequest, files: Mapping[str, str]
 ) -> list[PictureRecord]:
-    """One record per picture of a resolved request, each for its own seed."""
+    """One record per image of a resolved request, each with its own seed."""
     versions = _versions()
     return [
         PictureRecord(
@@ -38,5 +38,5 @@ def image_records(
 
 @cache
 def _versions() -> dict[str, str]:
-    """Once: reading a package's description takes milliseconds, and a server does it for every request."""
+    """Cached: reading package metadata takes milliseconds, and a server needs it for every request."""
     return {name: version(name) for name in RECORDED_VERSIONS}

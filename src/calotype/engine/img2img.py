@@ -1,7 +1,4 @@
-"""Where a sampling starts when a picture was given: its latents, what to keep, what an inpainting UNet reads.
-
-Knows nothing of prompts, schedules or samplers.
-"""
+"""Initial latents of img2img and inpainting: the image's latents, the mask, an inpainting UNet's channels."""
 
 from __future__ import annotations
 
@@ -17,35 +14,35 @@ from calotype.engine.sampling_run import InpaintMask
 from calotype.engine.vae import Vae, to_pixels
 from calotype.models.model import Model
 
-NOTHING = (128, 128, 128)
-"""The colour of a picture that was not given: the middle of the range, so that it says least."""
+NEUTRAL_COLOR = (128, 128, 128)
+"""The color of a missing input image: the middle of the range, the most neutral value."""
 
 
 @dataclass(frozen=True)
 class InitLatents:
-    """What a run begins with beside noise."""
+    """The inputs of a run beside noise."""
 
     clean: Tensor
-    """The given picture's latents, one row per image; zeros when there is none."""
+    """The input image's latents, one row per image; zeros without an input image."""
     keep: InpaintMask | None = None
     extra_channels: Tensor | None = None
 
 
 def takes_mask_channels(model: Model) -> bool:
-    """Whether the UNet was trained for inpainting: it reads mask and masked picture beside the latent."""
+    """Whether the UNet was trained for inpainting: it reads mask and masked image beside the latent."""
     return int(model.unet.config.in_channels) == 2 * model.architecture.latent_channels + 1
 
 
 def init_latents(model: Model, inputs: Inputs, noise: Tensor, *, tiled: bool) -> InitLatents:
-    """The start for pictures already fitted to the size of the noise."""
+    """The initial latents of inputs that already fit the size of the noise."""
     inpainting = takes_mask_channels(model)
     if inputs.image is None and not inpainting:
         return InitLatents(torch.zeros_like(noise))
     height, width = (side * model.architecture.vae_factor for side in noise.shape[-2:])
-    autoencoder = Vae(model)
-    image = inputs.image or Image.new("RGB", (width, height), NOTHING)
+    vae = Vae(model)
+    image = inputs.image or Image.new("RGB", (width, height), NEUTRAL_COLOR)
     pixels = to_pixels(image)[None].to(noise.device)
-    clean = autoencoder.encode(pixels, tiled=tiled).expand_as(noise)
+    clean = vae.encode(pixels, tiled=tiled).expand_as(noise)
     if inputs.mask is None and not inpainting:
         return InitLatents(clean)
     mask = inputs.mask or Image.new("L", (width, height), 255)
@@ -54,9 +51,9 @@ def init_latents(model: Model, inputs: Inputs, noise: Tensor, *, tiled: bool) ->
         return InitLatents(
             clean, InpaintMask(clean, noise, interpolate(paint, size=noise.shape[-2:], mode="area"))
         )
-    # These models were trained on masks of black and white. A latent pixel is painted if any of it is: a thin
+    # These models were trained on binary masks. A latent pixel is repainted if any of its pixels is: a thin
     # stroke must not vanish.
     paint = (paint >= 0.5).float()
-    masked = autoencoder.encode(pixels * (1 - paint), tiled=tiled).expand_as(noise)
+    masked = vae.encode(pixels * (1 - paint), tiled=tiled).expand_as(noise)
     small = adaptive_max_pool2d(paint, noise.shape[-2:]).expand(len(noise), -1, -1, -1)
     return InitLatents(clean, extra_channels=torch.cat([small, masked], dim=1))

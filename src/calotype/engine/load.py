@@ -1,7 +1,4 @@
-"""From a model's name to an engine: the one door that command line, server and Python code go through.
-
-Knows nothing of requests.
-"""
+"""Loads a model and builds an engine of it: the entry point of command line, server and Python code."""
 
 from __future__ import annotations
 
@@ -46,13 +43,13 @@ def load(
     outlined: bool = True,
     progress: Progress | None = None,
 ) -> Engine:
-    """Load a model and make an engine of it, with what `calotype engine build` has prepared for it.
+    """Load a model and build an engine of it, with the artifacts that `calotype engine build` prepared.
 
     `model` is a catalogue name, a file, a folder, a name in the model folder, a hub id, or `random:NAME`.
-    Without a preset it is `fast`, or `baseline` for a model that is built in another way than the usual ones.
-    `shapes` are what will be asked for. `warm` runs them, or all that prepared engines were built for if
-    none are said, so that the first request is as quick as the next. Without `outlined` the model's modules
-    are diffusers' and transformers' own whatever the preset, for who hands them on.
+    Without a preset it is `fast`, or `baseline` for a model with an unusual architecture. `shapes` are the
+    expected shapes. `warm` runs them, or all shapes of the prepared artifacts if there are none, so that the
+    first request is as fast as later ones. Without `outlined` the model's modules are diffusers' and
+    transformers' own with any preset, for callers that pass them on.
     """
     folder = None if models_folder is None else Path(models_folder)
     chosen = choose_device(device)
@@ -72,7 +69,7 @@ def load(
         live = make(preset or DEFAULT_PRESET)
         if preset is None and (reason := reason_against(live, DEFAULT_PRESET)):
             _log.info("preset: baseline, as %s is not for this model: %s", DEFAULT_PRESET, reason)
-            # Before it is loaded once more: a device may have no room for two.
+            # Freed before the second load: a device may not have memory for two models.
             del live
             if chosen.type == "cuda":
                 torch.cuda.empty_cache()
@@ -96,7 +93,7 @@ def build_engine(
     warm: bool = False,
     progress: Progress | None = None,
 ) -> Engine:
-    """The engine that `load` makes, of a model that is loaded already."""
+    """Build the engine of a loaded model, with its prepared artifacts."""
     target = cache_key_of(
         live.architecture, preset=preset, shapes=shapes, dtype=live.dtype, device=live.device
     )
@@ -117,7 +114,7 @@ def load_model_for_preset(
     outlined: bool = True,
     progress: Progress | None = None,
 ) -> Model:
-    """A model where its preset wants it, without ever having been anywhere else, and as it wants it."""
+    """Load a model directly onto the devices that its preset uses."""
     text_device, passes = None, pass_names(preset, device.type)
     if TEXT_ENCODER_OFFLOAD.name in passes:
         pack_memory(device)
@@ -128,7 +125,7 @@ def load_model_for_preset(
         dtype=dtype,
         device=device,
         text_device=text_device,
-        # Where both forward passes are ours, the libraries' would be imported for nothing.
+        # If both forward passes are native, importing the libraries' modules would be wasted time.
         outlined=outlined and {NATIVE_UNET.name, NATIVE_VAE_DECODER.name}.issubset(passes),
         progress=progress,
     )

@@ -1,8 +1,8 @@
-"""How much memory a request will take, before it takes it.
+"""Estimates the memory of a request and chooses a batch size and tiling that fit.
 
-The estimate counts what the architecture says has to be alive at the worst moment of a UNet evaluation and of
-a decode. The factors in front were fitted to peaks measured on one H200 (benchmarks/2026-11-15-baseline and
--memory) and err on the large side. Knows nothing of devices but their free bytes.
+The estimate counts the activations that, by the architecture, are alive at the peak of a UNet evaluation and
+of a decode. The factors were fitted to peaks measured on one H200 (benchmarks/2026-11-15-baseline and
+-memory) and err on the large side.
 """
 
 from __future__ import annotations
@@ -18,51 +18,48 @@ from calotype.models.architecture import Architecture
 from calotype.spec.generate_request import MIN_SIDE
 
 WORKSPACE_BYTES = 256 * 2**20
-"""What convolution and attention libraries take for themselves."""
+"""Workspace of convolution and attention libraries."""
 HEADROOM = 0.95
-"""Share of free memory that is planned for; the allocator needs some room to cut from."""
+"""Share of free memory that plans may use; the allocator needs some slack."""
 MAX_AT_ONCE = 16
-"""Pictures in a batch nobody chose the size of; more of them gain little and delay the first."""
+"""Images in a batch without an explicit size; more gain little and delay the first image."""
 
-_OF_PROMPTS = ("attn2.to_k.weight", "attn2.to_v.weight")
+_PROMPT_WEIGHTS = ("attn2.to_k.weight", "attn2.to_v.weight")
 UNET_FACTOR = 1.7
 DECODE_FACTOR = 1.25
 UNJOINED_FACTOR = 1.2
-"""Activations of our decoder on a CPU, where no kernel of ours joins its sums with what reads them.
+"""Activations of our decoder on a CPU, where no kernel of ours fuses its sums with their readers.
 
 Measured with the embedded model: 1.03 at 512², 1.12 at 768², 1.13 at 1024².
 """
 WINOGRAD_FACTOR = 1.15
-"""Activations beside those of libraries' own convolutions, for copies with edges and sums one by one.
+"""Activations beside those of library convolutions, for copies with edges and separate sums.
 
 Measured with the embedded model: 1.15 for an evaluation, 1.01 to 1.15 for our decoder at 256² to 1024².
 """
 CANVAS_BYTES = 32
-"""Per pixel of a picture put together from tiles: colours, weights and the tile's share of both, in fp32."""
+"""Per pixel of an image assembled from tiles: colors, weights and the tile's share of both, in fp32."""
 
 
 @dataclass(frozen=True)
 class Extras:
-    """What passes take beside activations."""
+    """Memory that passes take beside activations."""
 
     resident_bytes: int = 0
-    """Made of weights at the first evaluation, and kept: in eight bits, at Winograd's points, a decoder's."""
+    """Weights derived at the first evaluation and kept: 8-bit, Winograd-transformed, a decoder's."""
     activations: float = 1.0
-    """Times what an evaluation or a decode takes otherwise."""
+    """Factor on the activations of an evaluation or a decode."""
     graphed: bool = False
-    """CUDA graphs keep the UNet's activations to themselves, also while a picture is decoded."""
+    """CUDA graphs keep the UNet's activations allocated, also during a decode."""
     decoder_dtype_bytes: int | None = None
-    """Of our own decoder; an autoencoder may be in a wider precision."""
+    """Of our own decoder; the VAE may have a wider precision."""
     prompt_bytes: int = 0
-    """What is kept of a row's prompt until the picture is done: its keys and values in every layer.
-
-    Of a prompt of one window.
-    """
+    """Cached keys and values of a row's prompt in every layer, until the image is done; per prompt window."""
 
 
 @dataclass(frozen=True)
 class MemoryBudget:
-    """What there is to plan with."""
+    """The memory available to a plan."""
 
     free_bytes: int
     where: str
@@ -77,46 +74,46 @@ class MemoryBudget:
 
 @dataclass(frozen=True)
 class MemoryDemand:
-    """What is asked, as far as memory goes."""
+    """The parts of a request that decide its memory."""
 
     width: int
     height: int
     count: int = 1
     guided: bool = True
     batch_size: int | None = None
-    """Pictures at once; as many as fit if not said."""
+    """Images per batch; None for as many as fit."""
     encodes: bool = False
-    """Whether a picture is given, which the autoencoder itself encodes."""
+    """Whether there is an input image, which the VAE encodes."""
     tile_vae: bool | None = None
-    """Whether to encode and decode in tiles; when needed if not said."""
+    """Whether to encode and decode in tiles; None for only if needed."""
     most_at_once: int = MAX_AT_ONCE
-    """Pictures at once where nobody says how many."""
+    """Largest batch if `batch_size` is None."""
     prompt_windows: int = 1
-    """Windows of tokens that the longer of both prompts takes."""
+    """Token windows of the longer of both prompts."""
 
 
 @dataclass(frozen=True)
 class _Costs:
-    """What pictures that are made together take."""
+    """Memory costs of a batch."""
 
     evaluation: int
-    """Of one picture, while the UNet runs."""
+    """Per image, while the UNet runs."""
     kept: int
-    """Of one picture, from its first step until it is decoded."""
+    """Per image, from its first step until it is decoded."""
     decode: int
-    """Of one picture; one is decoded at a time."""
+    """Per image; images are decoded one at a time."""
     graphed: bool
     tiled: bool
 
     def peak(self, pictures: int) -> int:
-        """One after the other; a graph keeps what it took, and its own copy of what it reads."""
+        """Evaluation, then decode; a graph keeps its activations and its own copy of its inputs."""
         evaluation, kept = pictures * self.evaluation, pictures * self.kept
         if self.graphed:
             return evaluation + 2 * kept + self.decode
         return kept + max(evaluation, self.decode)
 
     def most(self, usable: int) -> int:
-        """Pictures that fit."""
+        """Number of images that fit."""
         low, high = 0, usable // self.evaluation + 1
         while low < high - 1:
             middle = (low + high) // 2
@@ -126,7 +123,7 @@ class _Costs:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """How a request will be run so that it fits."""
+    """Batch size and tiling with which a request fits."""
 
     batch_size: int
     tiled: bool
@@ -136,13 +133,13 @@ class MemoryPlan:
 def unet_bytes(
     architecture: Architecture, rows: int, latent_height: int, latent_width: int, dtype_bytes: int
 ) -> int:
-    """Activations at the worst moment of one evaluation over `rows` rows (two a picture with guidance)."""
+    """Peak activations of one evaluation over `rows` rows (two per image with guidance)."""
     widths = architecture.unet["block_out_channels"]
     layers = architecture.unet["layers_per_block"]
     skips = sum((layers + 1) * width / 4**level for level, width in enumerate(widths))
     kinds = architecture.unet["down_block_types"]
-    # The gated feed-forward layer makes eight times its width beside its input, residual and norm; a resnet
-    # after a skip connection holds about six times.
+    # The gated feed-forward layer allocates eight times its width beside its input, residual and norm; a
+    # resnet after a skip connection holds about six times.
     working = max(
         width * (11 if "CrossAttn" in kind else 6) / 4**level
         for level, (width, kind) in enumerate(zip(widths, kinds, strict=True))
@@ -151,9 +148,9 @@ def unet_bytes(
 
 
 def decode_bytes(architecture: Architecture, height: int, width: int, dtype_bytes: int) -> int:
-    """Activations at the worst moment of decoding one picture; encoding takes less."""
+    """Peak activations of decoding one image; encoding takes less."""
     widths = architecture.vae["block_out_channels"]
-    # The last but one level's channels arrive at full size: input, norm, activation and output live together.
+    # The second to last level's channels have full size: input, norm, activation and output live together.
     wide = widths[1] if len(widths) > 1 else widths[0]
     return ceil(DECODE_FACTOR * height * width * (3 * wide + 2 * widths[0]) * dtype_bytes)
 
@@ -171,17 +168,17 @@ def weight_bytes(
 
 
 def quantized_bytes(architecture: Architecture) -> int:
-    """The transformers' matrices in eight bits, with a scale for each row; keys and values of prompts not."""
+    """The transformers' matrices in 8 bits, with a scale per row; without the prompts' keys and values."""
     matrices = [
         shape
         for name, shape in architecture.tensor_shapes("unet").items()
-        if "transformer_blocks" in name and len(shape) == 2 and not name.endswith(_OF_PROMPTS)
+        if "transformer_blocks" in name and len(shape) == 2 and not name.endswith(_PROMPT_WEIGHTS)
     ]
     return sum(rows * columns + 4 * rows for rows, columns in matrices)
 
 
 def fp8_convolution_bytes(architecture: Architecture) -> int:
-    """The 3×3 convolutions of the UNet's residual blocks in eight bits, with a scale for each channel out."""
+    """The 3×3 convolutions of the UNet's residual blocks in 8 bits, with a scale per output channel."""
     weights = [
         shape
         for name, shape in architecture.tensor_shapes("unet").items()
@@ -194,7 +191,7 @@ def prompt_bytes(architecture: Architecture, dtype_bytes: int) -> int:
     """Keys and values of one row's prompt in every layer; of one window of tokens."""
     tokens = int(architecture.text_encoders[0]["max_position_embeddings"])
     shapes = architecture.tensor_shapes("unet").items()
-    return tokens * dtype_bytes * sum(shape[0] for name, shape in shapes if name.endswith(_OF_PROMPTS))
+    return tokens * dtype_bytes * sum(shape[0] for name, shape in shapes if name.endswith(_PROMPT_WEIGHTS))
 
 
 def winograd_bytes(architecture: Architecture) -> int:
@@ -229,7 +226,7 @@ def decoder_bytes(architecture: Architecture, dtype_bytes: int) -> int:
 def plan_memory(
     architecture: Architecture, budget: MemoryBudget, demand: MemoryDemand, extras: Extras | None = None
 ) -> MemoryPlan:
-    """Choose a batch size and whether to use tiles; refuse what cannot fit, naming the largest that would."""
+    """Choose batch size and tiling; refuse a request that cannot fit, and name the largest that would."""
     extras = extras or Extras()
     budget = replace(budget, extras=extras)
     if extras.decoder_dtype_bytes and not demand.encodes:
@@ -238,19 +235,19 @@ def plan_memory(
     most = costs.most(usable)
     if most < 1:
         raise DoesNotFitError(_too_large(architecture, budget, demand, costs.peak(1)))
-    asked = min(demand.count, demand.batch_size or demand.most_at_once)
-    if demand.batch_size is not None and asked > most:
+    requested = min(demand.count, demand.batch_size or demand.most_at_once)
+    if demand.batch_size is not None and requested > most:
         raise DoesNotFitError(
-            f"batch size {asked} at {demand.width}×{demand.height} needs about "
-            f"{_size(costs.peak(asked))}, "
+            f"batch size {requested} at {demand.width}×{demand.height} needs about "
+            f"{_size(costs.peak(requested))}, "
             f"{_size(usable)} of {budget.where} can be used; the largest batch that fits is {most}"
         )
-    batch_size = min(asked, most)
+    batch_size = min(requested, most)
     return MemoryPlan(batch_size, costs.tiled, extras.resident_bytes + costs.peak(batch_size))
 
 
 def most_pixels(architecture: Architecture, budget: MemoryBudget) -> int:
-    """Of one picture: for a larger one the UNet alone needs more, whatever else is given up."""
+    """Upper limit of an image's pixels: for a larger one the UNet alone exceeds the budget."""
     side = 64
     each = unet_bytes(architecture, 1, side, side, budget.dtype_bytes)
     return budget.usable_bytes * (side * architecture.vae_factor) ** 2 // each
@@ -264,7 +261,7 @@ def predicted_bytes(
     *,
     text_aside: bool = False,
 ) -> int:
-    """What a device will have given out at the worst moment: weights, activations and workspace."""
+    """Peak memory on the device: weights, activations and workspace."""
     weights = weight_bytes(architecture, budget.dtype_bytes, budget.vae_dtype_bytes, text_aside=text_aside)
     return weights + plan_memory(architecture, budget, demand, extras).peak_bytes + WORKSPACE_BYTES
 
@@ -283,8 +280,8 @@ def _costs(architecture: Architecture, budget: MemoryBudget, demand: MemoryDeman
         graphed=extras.graphed,
         tiled=False,
     )
-    wanted = min(demand.count, demand.batch_size or 1)
-    if demand.tile_vae or (demand.tile_vae is None and costs.peak(wanted) > budget.usable_bytes):
+    batch = min(demand.count, demand.batch_size or 1)
+    if demand.tile_vae or (demand.tile_vae is None and costs.peak(batch) > budget.usable_bytes):
         return replace(costs, decode=_tiled_bytes(architecture, budget, demand), tiled=True)
     return costs
 
@@ -297,22 +294,22 @@ def _tiled_bytes(architecture: Architecture, budget: MemoryBudget, demand: Memor
 
 
 def _too_large(architecture: Architecture, budget: MemoryBudget, demand: MemoryDemand, needed: int) -> str:
-    asked = f"{demand.width}×{demand.height} needs about {_size(needed)}"
+    need = f"{demand.width}×{demand.height} needs about {_size(needed)}"
     if demand.tile_vae is False:
-        asked += " without tiles"
+        need += " without tiles"
     largest = _largest(architecture, budget, demand)
     advice = (
-        f"the largest picture of this shape that fits is {largest.width}×{largest.height}"
+        f"the largest image of this aspect ratio that fits is {largest.width}×{largest.height}"
         if largest
-        else "not even the smallest picture of this shape fits: free some memory or use a smaller model"
+        else "not even the smallest image of this aspect ratio fits: free some memory or use a smaller model"
     )
-    return f"{asked}, {_size(budget.usable_bytes)} of {budget.where} can be used; {advice}"
+    return f"{need}, {_size(budget.usable_bytes)} of {budget.where} can be used; {advice}"
 
 
 def _largest(architecture: Architecture, budget: MemoryBudget, demand: MemoryDemand) -> MemoryDemand | None:
-    """The same picture, scaled down until it fits; the longer side is tried in steps of 8 pixels."""
+    """The same demand, scaled down until it fits; the longer side shrinks in steps of 8 pixels."""
     longer = max(demand.width, demand.height)
-    # One step less than the smallest stands for "nothing fits".
+    # One step below the smallest size means that nothing fits.
     low, high = MIN_SIDE // 8 - 1, longer // 8
     while low < high:
         middle = (low + high + 1) // 2

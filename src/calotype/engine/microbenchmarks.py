@@ -1,8 +1,8 @@
-"""How fast a device is at plain work: matrix products, convolutions, attention, copies.
+"""Measures the peak rates of a device: matrix products, convolutions, attention, copies.
 
-A burst of a fraction of a second each, so a device that slows down when it gets hot or draws too much power
-does not keep it up all day: a share of it is, if anything, too low. The numbers are noise, since zeros draw
-less power and run faster. Knows nothing of models and of where the rates are kept.
+Each runs in bursts of a fraction of a second, so a device that throttles by heat or power cannot sustain
+the rate: a utilization relative to it is, if anything, too low. Inputs are random, since zeros draw less
+power and run faster.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from calotype.spec.records.device_peak import NoRate, Rate, Unit, What
 REPEATS = 10
 _WARM_UP_CALLS = 3
 _SAMPLE_S = 0.02
-"""Long enough that starting and stopping the clock is nothing."""
+"""Long enough that the overhead of the timer is negligible."""
 _MAX_CALLS = 1000
 _SCALE = {"TFLOP/s": 1e12, "TOP/s": 1e12, "GB/s": 1e9}
 _FLOATS = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 Call = Callable[[], object]
 SecondsOf = Callable[[Call, int], float]
-"""How long so many calls take together."""
+"""A call and a count → seconds that so many calls take together."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much work one call is."""
+    """Problem sizes of one call."""
 
     matrix: int
     channels: int
     pixels: int
-    """A side of the picture that is convolved."""
+    """Side of the image that is convolved."""
     pictures: int
     heads: int
     tokens: int
@@ -60,21 +60,21 @@ _HEAD = 64
 
 @dataclass(frozen=True)
 class Trial:
-    """One kind of work in one precision."""
+    """One benchmark in one precision."""
 
     what: What
     dtype: str
     shape: str
     unit: Unit
     work: float
-    """Operations or bytes of a call."""
+    """Operations or bytes per call."""
     prepare: Callable[[torch.Generator], Call]
-    """Makes the inputs where the generator is."""
+    """Creates the inputs on the generator's device."""
     setting: Callable[[], AbstractContextManager[Any]] = nullcontext
 
 
 def trials_for(device: torch.device, sizes: Sizes | None = None) -> list[Trial]:
-    """What there is to measure. A processor is asked for fp32 alone, the precision it is used in."""
+    """The benchmarks of a device. A CPU runs only fp32, the precision it is used in."""
     if device.type != "cuda":
         own = sizes or ON_A_CPU
         return [matmul("fp32", own), _convolution("fp32", own), _attention("fp32", own), _copy(own)]
@@ -87,13 +87,15 @@ def trials_for(device: torch.device, sizes: Sizes | None = None) -> list[Trial]:
 def measure_rate(
     trial: Trial, device: torch.device, *, repeats: int = REPEATS, seconds_of: SecondsOf | None = None
 ) -> Rate | NoRate:
-    """Measure one; what cannot be done here is an answer too."""
-    clock = seconds_of or (partial(_by_events, device) if device.type == "cuda" else _by_the_wall)
+    """Run one benchmark; returns `NoRate` with the reason if it cannot run here."""
+    clock = seconds_of or (
+        partial(_time_with_events, device) if device.type == "cuda" else _time_with_wall_clock
+    )
     try:
         with trial.setting(), torch.inference_mode():
             calls, seconds = _samples(trial.prepare(torch.Generator(device)), repeats, clock)
     except torch.OutOfMemoryError:
-        return NoRate(what=trial.what, dtype=trial.dtype, reason="no room for it in the device's memory")
+        return NoRate(what=trial.what, dtype=trial.dtype, reason="the device ran out of memory")
     except (RuntimeError, NotImplementedError, TypeError) as error:
         return NoRate(what=trial.what, dtype=trial.dtype, reason=first_line(str(error)))
     finally:
@@ -119,18 +121,18 @@ def _samples(call: Call, repeats: int, seconds_of: SecondsOf) -> tuple[int, list
     return calls, [seconds_of(call, calls) / calls for _ in range(repeats)]
 
 
-def _by_events(device: torch.device, call: Call, count: int) -> float:
+def _time_with_events(device: torch.device, call: Call, count: int) -> float:
     with torch.cuda.device(device):
-        begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begun.record()
+        start_event, end_event = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start_event.record()
         for _ in range(count):
             call()
-        ended.record()
-        ended.synchronize()
-    return float(begun.elapsed_time(ended)) / 1000
+        end_event.record()
+        end_event.synchronize()
+    return float(start_event.elapsed_time(end_event)) / 1000
 
 
-def _by_the_wall(call: Call, count: int) -> float:
+def _time_with_wall_clock(call: Call, count: int) -> float:
     started = time.perf_counter()
     for _ in range(count):
         call()
@@ -155,7 +157,7 @@ def matmul(dtype: str, sizes: Sizes) -> Trial:
         out = torch.empty_like(one)
         return lambda: torch.mm(one, other, out=out)
 
-    setting = partial(_full_products, "high" if dtype == "tf32" else "highest")
+    setting = partial(_matmul_precision, "high" if dtype == "tf32" else "highest")
     return Trial(
         "matmul",
         dtype,
@@ -178,7 +180,7 @@ def _convolution(dtype: str, sizes: Sizes) -> Trial:
 
     shape = f"3×3 {width}→{width}, {side}×{side}, batch {pictures}, NHWC"
     work = 2 * 9 * width**2 * side**2 * pictures
-    return Trial("convolution", dtype, shape, "TFLOP/s", work, prepare, _kernels_chosen_by_time)
+    return Trial("convolution", dtype, shape, "TFLOP/s", work, prepare, _cudnn_benchmark)
 
 
 def _attention(dtype: str, sizes: Sizes) -> Trial:
@@ -213,7 +215,7 @@ def _bytes(generator: torch.Generator, side: int) -> Tensor:
 
 
 @contextmanager
-def _full_products(precision: str) -> Iterator[None]:
+def _matmul_precision(precision: str) -> Iterator[None]:
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
     try:
@@ -223,7 +225,7 @@ def _full_products(precision: str) -> Iterator[None]:
 
 
 @contextmanager
-def _kernels_chosen_by_time() -> Iterator[None]:
+def _cudnn_benchmark() -> Iterator[None]:
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True
     try:

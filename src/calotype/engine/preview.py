@@ -1,7 +1,7 @@
-"""A glimpse of a latent without decoding it: the best linear guess of its colours.
+"""Previews a latent without decoding it, by a linear map from latent channels to colors.
 
-The guess is fitted to the model's own decoder on smooth random latents, once, when the first preview is asked
-for; so it works for any autoencoder and needs no table. Knows nothing of sampling.
+The map is fitted to the model's own decoder on smooth random latents, once, at the first preview; so it works
+for any VAE and needs no table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FIT_ROWS = 4
 
 
 class Preview:
-    """Latents to small pictures by one matrix."""
+    """Maps latents to small images with one matrix."""
 
     def __init__(self, model: Model, decode: Decode = decode_with_diffusers) -> None:
         self._model, self._decode = model, decode
@@ -27,15 +27,15 @@ class Preview:
 
     @torch.inference_mode()
     def images(self, latents: Tensor) -> list[Image.Image]:
-        """One picture per latent, a latent pixel a pixel."""
+        """One image per latent, with one pixel per latent pixel."""
         if self._matrix is None:
             self._matrix = self._fit().to(latents.device)
-        colours = torch.einsum("nchw,ck->nkhw", _with_ones(latents.float()), self._matrix)
-        values = ((colours.clamp(-1, 1) + 1) * 127.5).to(torch.uint8).permute(0, 2, 3, 1).cpu()
+        colors = torch.einsum("nchw,ck->nkhw", _with_ones(latents.float()), self._matrix)
+        values = ((colors.clamp(-1, 1) + 1) * 127.5).to(torch.uint8).permute(0, 2, 3, 1).cpu()
         return [Image.fromarray(row.numpy()) for row in values]
 
     def _fit(self) -> Tensor:
-        """Least squares from latents of several smoothnesses to their decoded colours."""
+        """Fit by least squares from latents of several smoothnesses to their decoded colors."""
         architecture = self._model.architecture
         generator = torch.Generator().manual_seed(0)
         rows = []
@@ -44,8 +44,8 @@ class Preview:
             rows.append(interpolate(coarse, size=(FIT_SIDE, FIT_SIDE), mode="bilinear"))
         latents = torch.cat(rows)
         pixels = Vae(self._model, self._decode).decode(latents.to(self._model.device), tiled=False)
-        colours = avg_pool2d(pixels, architecture.vae_factor).cpu()
-        return torch.linalg.lstsq(_by_pixel(_with_ones(latents)), _by_pixel(colours)).solution
+        colors = avg_pool2d(pixels, architecture.vae_factor).cpu()
+        return torch.linalg.lstsq(_by_pixel(_with_ones(latents)), _by_pixel(colors)).solution
 
 
 def _with_ones(latents: Tensor) -> Tensor:

@@ -1,8 +1,7 @@
-r"""What a prompt says: pieces of text with weights, and learned words. Knows nothing of tokens or models.
+r"""Parses a prompt into pieces of text with weights, and textual-inversion embeddings.
 
-`(word)` weighs 1.1, `(word:1.4)` weighs 1.4, brackets nest, `\(` is a bracket to be read, and
-`embedding:name` stands for a learned word. A bracket that is never closed is read as one that closes at the
-end.
+`(word)` weighs 1.1, `(word:1.4)` weighs 1.4, brackets nest, `\(` is a literal bracket, and `embedding:name`
+stands for an embedding. A bracket that is never closed closes at the end of the prompt.
 """
 
 import re
@@ -19,7 +18,7 @@ _EMBEDDING = re.compile(r"(?:^|(?<=[\s,(]))embedding:([^\s,()]+)")
 
 @dataclass(frozen=True)
 class WeightedText:
-    """Some text, or one learned word, and how much it counts."""
+    """Some text, or the name of an embedding, and its weight."""
 
     text: str
     weight: float = 1.0
@@ -27,7 +26,7 @@ class WeightedText:
 
 
 def parse_prompt(prompt: str) -> list[WeightedText]:
-    """The pieces of a prompt in order. A bracket ends a word, as a space would."""
+    """Split a prompt into pieces, in order. A bracket ends a word, as a space does."""
     pieces: list[WeightedText] = []
     for text, weight in _weighted(prompt):
         pieces += _with_embeddings(_unescape(text), weight)
@@ -35,12 +34,12 @@ def parse_prompt(prompt: str) -> list[WeightedText]:
 
 
 def _weighted(prompt: str) -> Iterator[tuple[str, float]]:
-    """Stretches of text between brackets, each with the weight that the brackets around it give."""
+    """Text between brackets, each with the weight of the enclosing brackets."""
     closing = _closing_brackets(prompt)
     ends, weights = [len(prompt)], [1.0]
     start = 0
     for position in sorted({*closing, *closing.values()}):
-        # Text past the end of its bracket's words is that bracket's weight, not text.
+        # Text after the end of a bracket's words is that bracket's weight, not text.
         yield prompt[start : min(position, ends[-1])], weights[-1]
         if position in closing:
             end = min(closing[position], ends[-1])
@@ -55,7 +54,7 @@ def _weighted(prompt: str) -> Iterator[tuple[str, float]]:
 
 
 def _closing_brackets(prompt: str) -> dict[int, int]:
-    """Position of each opening bracket → of the one that closes it, or the prompt's end."""
+    """Position of each opening bracket → position of its closing bracket, or the prompt's end."""
     closing: dict[int, int] = {}
     open_positions: list[int] = []
     for match in _BRACKET.finditer(prompt):

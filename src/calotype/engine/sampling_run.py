@@ -1,6 +1,6 @@
-"""A batch of pictures under way: where its sampler stands and what its UNet questions are.
+"""A batch of images in progress: the state of its sampler and its next UNet input.
 
-Whoever holds runs decides when each advances; see `Engine.step`. Knows nothing of prompts or files.
+The holder of the runs decides when each advances; see `Engine.step`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from calotype.spec.generate_request import LoraUse
 
 @dataclass(frozen=True)
 class InpaintMask:
-    """The part of a picture that inpainting leaves alone."""
+    """The part of an image that inpainting keeps."""
 
     clean: Tensor
     noise: Tensor
     paint: Tensor
-    """1 where the picture is painted anew, 0 where it is kept; latent size."""
+    """1 where the image is repainted, 0 where it is kept; in latent size."""
 
     def mask_input(self, query: DenoiseQuery) -> DenoiseQuery:
-        """Outside the mask the model sees the known picture at the same noise level."""
+        """Outside the mask the model sees the known image at the same noise level."""
         return query._replace(
             x=torch.lerp(add_scaled_noise(self.clean, self.noise, query.sigma), query.x, self.paint)
         )
@@ -36,7 +36,7 @@ class InpaintMask:
 
 
 class SamplingRun:
-    """One sampling in progress. `latents` is the latest estimate of the result; the result once `done`."""
+    """One sampling in progress. `latents` is the latest estimate, and the final result once `done`."""
 
     def __init__(
         self,
@@ -63,12 +63,12 @@ class SamplingRun:
         return self._query is None
 
     def query(self) -> DenoiseInput:
-        assert self._query is not None, "a finished run asks nothing"
+        assert self._query is not None, "a finished run has no query"
         query = self._keep.mask_input(self._query) if self._keep else self._query
         return DenoiseInput(query, self._guidance, self._extra_channels)
 
     def send(self, denoised: Tensor) -> bool:
-        """Take the answer and go on to the next question; True when that completed a step."""
+        """Take the denoised estimate and advance to the next query; True when that completes a step."""
         assert self._query is not None
         if self._keep:
             denoised = self._keep.mask_output(denoised)
@@ -76,8 +76,8 @@ class SamplingRun:
         before = self._query.step
         try:
             self._query = self._sampling.send(denoised)
-        except StopIteration as finished:
-            self._query, self.latents = None, finished.value
+        except StopIteration as end:
+            self._query, self.latents = None, end.value
             self.steps_done = self.total_steps
             return True
         self.steps_done = self._query.step

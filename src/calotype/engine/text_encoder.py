@@ -1,8 +1,8 @@
-"""From a prompt to what the UNet's cross-attention reads. Knows nothing of sampling.
+"""Encodes prompts of any length for the UNet's cross-attention.
 
-Prompts of any length: tokens go through the encoder in windows of as many as it has places for between their
-marks (75 in all of CLIP's), and the windows are laid end to end. Weights move each token's embedding away
-from, or towards, what the empty prompt has at that place.
+Tokens go through the encoder in windows of its maximum length minus the start and end tokens (75 in all of
+CLIP's), and the outputs are concatenated. Weights move each token's embedding away from, or towards, the
+empty prompt's embedding at that position.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from calotype.engine.prompt_parser import parse_prompt
 from calotype.models.model import Model
 
 WINDOWS_AT_ONCE = 16
-REMEMBERED_BYTES = 64 * 2**20
+CACHE_BYTES = 64 * 2**20
 """About two hundred SDXL prompts of usual length."""
 
-REMEMBERED_WINDOWS = 16
+CACHE_WINDOWS = 16
 
 Lookup = Callable[[str], list[Tensor]]
-"""Name of a learned word → its vectors, one tensor per text encoder."""
+"""Name of a textual-inversion embedding → its vectors, one tensor per text encoder."""
 T = TypeVar("T")
 Token = tuple[int, float]
 """Token id and weight."""
 Encoding = Callable[[Tensor], tuple[Tensor, Tensor | None]]
-"""Token ids of windows → what the UNet reads of them, and the summary of each where there is one."""
+"""Token ids of windows → hidden states for the UNet, and the pooled output if there is one."""
 
 
 @dataclass(frozen=True, eq=False)
 class Conditioning:
-    """One prompt as the UNet reads it, with a leading dimension of one. Equal to itself alone."""
+    """One encoded prompt, with a leading dimension of one. Compares by identity."""
 
     context: Tensor
     pooled: Tensor | None
 
     def zeros(self) -> Conditioning:
-        """What 'nothing' is for models that were trained so."""
+        """Zeros of the same shape: the empty prompt of models that were trained so."""
         pooled = None if self.pooled is None else torch.zeros_like(self.pooled)
         return Conditioning(torch.zeros_like(self.context), pooled)
 
@@ -53,126 +53,126 @@ class Conditioning:
 
 
 class TextConditioner:
-    """Encodes prompts with all of a model's text encoders and remembers the last ones."""
+    """Encodes prompts with all text encoders of a model and caches the last ones."""
 
     def __init__(
         self,
         model: Model,
         lookup: Lookup,
         *,
-        aside: bool = False,
+        offload: bool = False,
         run: Callable[[Encoding], Encoding] = lambda encoding: encoding,
     ) -> None:
-        """With `aside` the encoders wait in main memory, and each layer is on the device while it runs.
+        """With `offload` the encoders stay in main memory, and each layer is on the device while it runs.
 
-        `run` decides how an encoder is run; its answers may be overwritten by the next ones.
+        `run` wraps an encoder; a later call may overwrite the output of an earlier one.
         """
         self._model = model
         self._lookup = lookup
-        self._aside = aside
-        if aside:
+        self._offload = offload
+        if offload:
             for encoder in model.text_encoders:
                 encoder.to("cpu")
         self._run = run
         self._on_device: set[int] = set()
-        """Encoders that are moved there for a while."""
+        """Encoders that are offloaded but on the device at present."""
         self._encodings: dict[tuple[int, int], Encoding] = {}
         self._learned: dict[str, list[list[int]]] = {}
         self._windows_of: OrderedDict[str | tuple[str, ...], list[list[list[Token]]]] = OrderedDict()
-        """Of the last prompts: a job's is needed several times before its first step."""
-        self._remembered: OrderedDict[Hashable, Conditioning] = OrderedDict()
+        """Token windows of the last prompts: a job needs them several times before its first step."""
+        self._cache: OrderedDict[Hashable, Conditioning] = OrderedDict()
         self._nothing: Conditioning | None = None
 
     def clear_cache(self) -> None:
-        """Drop what is remembered: the encoders' weights have changed."""
-        self._remembered.clear()
+        """Drop cached encodings: the encoders' weights have changed."""
+        self._cache.clear()
 
     def clear_learned_words(self, words: Iterable[str]) -> None:
-        """Learned words that have been written anew: they are read again when they are said."""
+        """Drop embeddings whose files have changed; they are read again on their next use."""
         for word in words:
             self._learned.pop(word, None)
         self._windows_of.clear()
         self.clear_cache()
 
     def encode(self, prompt: str | tuple[str, ...], clip_skip: int = 0) -> Conditioning:
-        """The prompt as all encoders together read it, `clip_skip` layers before where each usually stops.
+        """Encode the prompt with all encoders, stopping `clip_skip` layers earlier than usual.
 
-        Several prompts are one for each encoder; the shorter is filled up with nothing.
+        A tuple holds one prompt for each encoder; the shorter ones are padded with empty windows.
         """
         key = (prompt, clip_skip)
-        if key in self._remembered:
-            self._remembered.move_to_end(key)
-            return self._remembered[key]
-        with self._at_hand(*range(len(self._model.text_encoders))):
+        if key in self._cache:
+            self._cache.move_to_end(key)
+            return self._cache[key]
+        with self._on_device_during(*range(len(self._model.text_encoders))):
             conditioning = result_of(self.encode_in_slices(prompt, clip_skip))
-        self._remember(key, conditioning)
+        self._cache_encoding(key, conditioning)
         return conditioning
 
     @torch.inference_mode()
     def encode_in_slices(
         self, prompt: str | tuple[str, ...], clip_skip: int = 0
     ) -> Generator[None, None, Conditioning]:
-        """The same, one slice of at most `WINDOWS_AT_ONCE` windows at a time; it yields between slices.
+        """Like `encode`, in slices of at most `WINDOWS_AT_ONCE` windows; yields between slices.
 
-        Its result is not remembered: weights may change and change back between two slices.
+        The result is not cached: weights may change and change back between two slices.
         """
-        if (prompt, clip_skip) in self._remembered:
-            return self._remembered[prompt, clip_skip]
+        if (prompt, clip_skip) in self._cache:
+            return self._cache[prompt, clip_skip]
         contexts, pooled = [], None
         for index, windows in enumerate(self._all_windows(prompt)):
             if index and len(windows) > WINDOWS_AT_ONCE:
                 yield
             context, pooled = yield from self._encode_windows(windows, index, clip_skip)
             contexts.append(context)
-        # A learned word may be longer for one encoder than for the other; then the shorter prompt rules.
+        # An embedding may be longer for one encoder than for the other; the shorter context sets the length.
         shortest = min(context.shape[1] for context in contexts)
         return Conditioning(torch.cat([c[:, :shortest] for c in contexts], dim=-1), pooled)
 
     def num_windows(self, prompt: str | tuple[str, ...]) -> int:
-        """Windows of tokens that the prompt takes."""
+        """Number of token windows of the prompt."""
         return max(len(windows) for windows in self._all_windows(prompt))
 
     def nothing(self, like: Conditioning) -> Conditioning:
-        """`like.zeros()`, the very same for all prompts of a length: what is made of it is made once."""
+        """`like.zeros()`, the same object for all prompts of a length, so derived tensors are cached."""
         if self._nothing is None or self._nothing.context.shape != like.context.shape:
             self._nothing = like.zeros()
         return self._nothing
 
     @contextmanager
-    def _at_hand(self, *indices: int) -> Iterator[None]:
-        """Meanwhile these encoders are on the device; those that are there already stay."""
-        with ExitStack() as visits:
-            for index in indices if self._aside else ():
+    def _on_device_during(self, *indices: int) -> Iterator[None]:
+        """Keep these offloaded encoders on the device for the duration."""
+        with ExitStack() as stack:
+            for index in indices if self._offload else ():
                 if index not in self._on_device:
-                    visits.enter_context(cpu_offload(self._model.text_encoders[index], self._model.device))
+                    stack.enter_context(cpu_offload(self._model.text_encoders[index], self._model.device))
                     self._on_device.add(index)
-                    visits.callback(self._on_device.remove, index)
+                    stack.callback(self._on_device.remove, index)
             yield
 
-    def _remember(self, key: Hashable, conditioning: Conditioning) -> None:
-        # One prompt that is too large by itself must not drop all others.
-        if conditioning.num_bytes > REMEMBERED_BYTES:
+    def _cache_encoding(self, key: Hashable, conditioning: Conditioning) -> None:
+        # A single prompt above the limit must not evict all others.
+        if conditioning.num_bytes > CACHE_BYTES:
             return
-        self._remembered[key] = conditioning
-        while sum(one.num_bytes for one in self._remembered.values()) > REMEMBERED_BYTES:
-            self._remembered.popitem(last=False)
+        self._cache[key] = conditioning
+        while sum(each.num_bytes for each in self._cache.values()) > CACHE_BYTES:
+            self._cache.popitem(last=False)
 
     def _all_windows(self, prompt: str | tuple[str, ...]) -> list[list[list[Token]]]:
-        """The windows of each encoder."""
+        """The token windows of each encoder."""
         if prompt not in self._windows_of:
-            self._windows_of[prompt] = self._made_windows(prompt)
-            while len(self._windows_of) > REMEMBERED_WINDOWS:
+            self._windows_of[prompt] = self._split_windows(prompt)
+            while len(self._windows_of) > CACHE_WINDOWS:
                 self._windows_of.popitem(last=False)
         self._windows_of.move_to_end(prompt)
         return self._windows_of[prompt]
 
-    def _made_windows(self, prompt: str | tuple[str, ...]) -> list[list[list[Token]]]:
+    def _split_windows(self, prompt: str | tuple[str, ...]) -> list[list[list[Token]]]:
         count = len(self._model.text_encoders)
         if isinstance(prompt, str):
             return [self._windows(prompt, index) for index in range(count)]
         if len(prompt) != count:
             raise ValueError(f"{len(prompt)} prompts for {count} text encoders; give one for each")
-        each = [self._windows(one, index) for index, one in enumerate(prompt)]
+        each = [self._windows(text, index) for index, text in enumerate(prompt)]
         longest = max(len(windows) for windows in each)
         return [windows + [[]] * (longest - len(windows)) for windows in each]
 
@@ -185,20 +185,20 @@ class TextConditioner:
             else:
                 ids = tokenizer(piece.text, add_special_tokens=False, verbose=False).input_ids
             tokens += [(token, piece.weight) for token in ids]
-        room = self._places(index) - 2
+        room = self._window_length(index) - 2
         return [tokens[start : start + room] for start in range(0, len(tokens), room)] or [[]]
 
-    def _places(self, index: int) -> int:
-        """Tokens of one window, the marks at its ends included."""
+    def _window_length(self, index: int) -> int:
+        """Tokens of one window, including the start and end tokens."""
         return int(self._model.text_encoders[index].config.max_position_embeddings)
 
     def _learned_ids(self, name: str) -> list[list[int]]:
-        """Ids of a learned word, one list per encoder; its vectors join the encoder's table on first use."""
+        """Token ids of an embedding, one list per encoder; the first use adds its vectors to the table."""
         if name not in self._learned:
             vectors = self._lookup(name)
             encoders = self._model.text_encoders
             self._learned[name] = [_extend_table(enc, v) for enc, v in zip(encoders, vectors, strict=True)]
-            # The tables lie elsewhere now, and a recording would read where they were.
+            # The tables have moved, and a captured graph would read the old addresses.
             self._encodings.clear()
         return self._learned[name]
 
@@ -207,39 +207,39 @@ class TextConditioner:
     ) -> Generator[None, None, tuple[Tensor, Tensor | None]]:
         tokenizer = self._model.tokenizers[index]
         weighted = any(weight != 1.0 for window in windows for _, weight in window)
-        places = self._places(index)
-        rows = [_row([token for token, _ in window], tokenizer, places) for window in windows]
+        length = self._window_length(index)
+        rows = [_row([token for token, _ in window], tokenizer, length) for window in windows]
         if weighted:
-            rows.append(_row([], tokenizer, places))
-        hidden, pooled = yield from self._encoded(rows, index, clip_skip)
+            rows.append(_row([], tokenizer, length))
+        hidden, pooled = yield from self._run_encoder(rows, index, clip_skip)
         if weighted:
-            weights = torch.tensor([_row_weights(window, places) for window in windows], device=hidden.device)
+            weights = torch.tensor([_row_weights(window, length) for window in windows], device=hidden.device)
             empty = hidden[-1:].float()
             hidden = ((hidden[:-1].float() - empty) * weights[..., None] + empty).to(hidden.dtype)
-        # The summary of the whole is that of the first window: models were trained on one window only.
+        # The pooled output is that of the first window: models were trained on one window only.
         return hidden.reshape(1, -1, hidden.shape[-1]), None if pooled is None else pooled[:1]
 
-    def _encoded(
+    def _run_encoder(
         self, rows: Sequence[Sequence[int]], index: int, clip_skip: int
     ) -> Generator[None, None, tuple[Tensor, Tensor | None]]:
         key = (index, clip_skip)
         contexts: list[Tensor] = []
-        summaries: list[Tensor | None] = []
-        for some in torch.tensor(rows, device=self._model.device).split(WINDOWS_AT_ONCE):
+        pooled_outputs: list[Tensor | None] = []
+        for batch in torch.tensor(rows, device=self._model.device).split(WINDOWS_AT_ONCE):
             if contexts:
                 yield
-            # A learned word of another prompt may have made the table anew since the last slice.
+            # An embedding of another prompt may have replaced the table since the last slice.
             if key not in self._encodings:
                 self._encodings[key] = self._run(_encoding(self._model, index, clip_skip))
-            with self._at_hand(index):
-                context, summary = self._encodings[key](some)
+            with self._on_device_during(index):
+                context, pooled = self._encodings[key](batch)
             contexts.append(context.clone())
-            summaries.append(None if summary is None else summary.clone())
-        return torch.cat(contexts), summaries[0]
+            pooled_outputs.append(None if pooled is None else pooled.clone())
+        return torch.cat(contexts), pooled_outputs[0]
 
 
 def result_of(slices: Generator[None, None, T]) -> T:
-    """The result of work in slices, all of them one after another."""
+    """Run all slices and return the result."""
     while True:
         try:
             next(slices)
@@ -247,36 +247,36 @@ def result_of(slices: Generator[None, None, T]) -> T:
             return cast("T", end.value)
 
 
-def _row(tokens: list[int], tokenizer: Any, places: int) -> list[int]:
+def _row(tokens: list[int], tokenizer: Any, length: int) -> list[int]:
     row = [tokenizer.bos_token_id, *tokens, tokenizer.eos_token_id]
-    return row + [tokenizer.pad_token_id] * (places - len(row))
+    return row + [tokenizer.pad_token_id] * (length - len(row))
 
 
-def _row_weights(window: Sequence[Token], places: int) -> list[float]:
+def _row_weights(window: Sequence[Token], length: int) -> list[float]:
     weights = [1.0, *(weight for _, weight in window)]
-    return weights + [1.0] * (places - len(weights))
+    return weights + [1.0] * (length - len(weights))
 
 
 def _encoding(model: Model, index: int, clip_skip: int) -> Encoding:
     encoder = model.text_encoders[index]
     body = getattr(encoder, "text_model", encoder)
-    # Old configurations give an end mark of 2, which makes the encoder take the largest id for the end; but
-    # learned words have larger ids.
+    # Old configurations set eos_token_id to 2, which makes the encoder take the largest id as the end; but
+    # embeddings have larger ids.
     body.eos_token_id = model.tokenizers[index].eos_token_id
 
-    def encoded(ids: Tensor) -> tuple[Tensor, Tensor | None]:
+    def encode_ids(ids: Tensor) -> tuple[Tensor, Tensor | None]:
         output = encoder(input_ids=ids, output_hidden_states=True)
         if model.architecture.family == "sdxl":
-            # SDXL was trained on the last but one layer, without the final norm.
+            # SDXL was trained on the second to last layer, without the final norm.
             return output.hidden_states[-(clip_skip + 2)], getattr(output, "text_embeds", None)
         if clip_skip == 0:
             return output.last_hidden_state, None
         return body.final_layer_norm(output.hidden_states[-(clip_skip + 1)]), None
 
-    return encoded
+    return encode_ids
 
 
-# The table outlives the call: it must not become a tensor of inference mode, which nobody may change later.
+# The table outlives the call: it must not become an inference tensor, which cannot be changed later.
 @torch.inference_mode(False)
 def _extend_table(encoder: Any, vectors: Tensor) -> list[int]:
     table = encoder.get_input_embeddings()

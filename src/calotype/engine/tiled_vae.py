@@ -1,7 +1,4 @@
-"""A picture worked on in overlapping tiles and put together without seams.
-
-Knows nothing of what is done to a tile.
-"""
+"""Processes an image in overlapping tiles and blends them without seams."""
 
 from __future__ import annotations
 
@@ -14,12 +11,12 @@ import torch
 from torch import Tensor
 
 LATENT_OVERLAP = 0.25
-"""Share of a tile that its neighbour sees too."""
+"""Share of a tile that overlaps its neighbor."""
 
 
 @dataclass(frozen=True)
 class TiledVae:
-    """How a picture is cut. Sizes are in latent pixels, so that tiles begin where latent pixels do."""
+    """How an image is tiled. Sizes are in latent pixels, so that tiles align with latent pixels."""
 
     side: int
     in_scale: int
@@ -28,25 +25,27 @@ class TiledVae:
     """Pixels of the output per latent pixel."""
     out_channels: int
     overlap: int | None = None
-    """What a tile's neighbour sees too; a share of the side if nothing is said."""
+    """Overlap with a tile's neighbor; None for a share of the side."""
 
     def apply(self, work: Callable[[Tensor], Tensor], picture: Tensor) -> Tensor:
-        """`work` done on (1, channels, height, width) tile by tile; neighbours fade into each other. fp32."""
+        """Apply `work` to (1, channels, height, width) tile by tile and blend the overlaps, in fp32."""
         height, width = (size // self.in_scale for size in picture.shape[-2:])
         size = (height * self.out_scale, width * self.out_scale)
         total = torch.zeros(1, self.out_channels, *size, device=picture.device)
         weights = torch.zeros(size, device=picture.device)
         for top, left in product(self._starts(height), self._starts(width)):
-            rows, columns = (self._stretch(start, self.in_scale) for start in (top, left))
-            done = work(picture[..., rows, columns]).float()
-            weight = torch.outer(*(self._fade(length, done.device) for length in done.shape[-2:]))
-            rows, columns = (self._stretch(start, self.out_scale) for start in (top, left))
-            total[..., rows, columns] += done * weight
+            rows, columns = (self._slice(start, self.in_scale) for start in (top, left))
+            processed = work(picture[..., rows, columns]).float()
+            weight = torch.outer(
+                *(self._blend_weights(length, processed.device) for length in processed.shape[-2:])
+            )
+            rows, columns = (self._slice(start, self.out_scale) for start in (top, left))
+            total[..., rows, columns] += processed * weight
             weights[rows, columns] += weight
         return total / weights
 
     def _starts(self, length: int) -> list[int]:
-        """Where tiles begin: evenly spread, so that none is a sliver."""
+        """Start positions of tiles: evenly spaced, so that no tile is very narrow."""
         if length <= self.side:
             return [0]
         count = ceil((length - self._overlap) / (self.side - self._overlap))
@@ -56,10 +55,10 @@ class TiledVae:
     def _overlap(self) -> int:
         return max(1, int(self.side * LATENT_OVERLAP) if self.overlap is None else self.overlap)
 
-    def _fade(self, length: int, device: torch.device) -> Tensor:
-        """How much each pixel of a tile counts: less towards its edges."""
-        places = torch.arange(length, device=device) + 0.5
-        return torch.minimum(places, length - places).clamp(max=self._overlap * self.out_scale)
+    def _blend_weights(self, length: int, device: torch.device) -> Tensor:
+        """Blend weight of each pixel of a tile: lower towards its edges."""
+        positions = torch.arange(length, device=device) + 0.5
+        return torch.minimum(positions, length - positions).clamp(max=self._overlap * self.out_scale)
 
-    def _stretch(self, start: int, scale: int) -> slice:
+    def _slice(self, start: int, scale: int) -> slice:
         return slice(start * scale, (start + self.side) * scale)

@@ -1,7 +1,6 @@
 """What torch can do on this machine: its build, its devices, the attention kernels that run, torch.compile.
 
-Together with the machine's fingerprint this is what a benchmark record says about where it was made.
-Loads no model and knows nothing of presets.
+Together with the machine's fingerprint this describes the environment in a benchmark record.
 """
 
 import importlib
@@ -60,7 +59,7 @@ class TorchFacts:
 
 @dataclass(frozen=True)
 class FullFingerprint:
-    """Everything a benchmark record says about where it was made."""
+    """The environment as a benchmark record describes it."""
 
     machine: Fingerprint
     torch: TorchFacts
@@ -75,9 +74,9 @@ def full_fingerprint() -> FullFingerprint:
 
 
 def torch_facts(toolchain: Toolchain | None = None) -> TorchFacts:
-    """Ask torch about itself and try its attention kernels on every device it sees."""
+    """Collect torch's build facts and try its attention kernels on every device it sees."""
     num_gpus, trouble = _count_gpus()
-    cards = tuple(_cuda_device(index) for index in range(num_gpus))
+    gpus = tuple(_cuda_device(index) for index in range(num_gpus))
     return TorchFacts(
         version=str(torch.__version__),
         cuda=torch.version.cuda,
@@ -86,8 +85,8 @@ def torch_facts(toolchain: Toolchain | None = None) -> TorchFacts:
         arch_list=tuple(torch.cuda.get_arch_list()),
         num_threads=torch.get_num_threads(),
         num_interop_threads=torch.get_num_interop_threads(),
-        devices=(*cards, TorchDevice("cpu", None, None, None, None, try_attention("cpu"))),
-        compile=_compile_readiness(toolchain or read_toolchain(), with_cuda=bool(cards)),
+        devices=(*gpus, TorchDevice("cpu", None, None, None, None, try_attention("cpu"))),
+        compile=_compile_readiness(toolchain or read_toolchain(), with_cuda=bool(gpus)),
         cuda_trouble=trouble,
     )
 
@@ -96,7 +95,7 @@ def _count_gpus() -> tuple[int, str | None]:
     if torch.version.cuda is None:
         return 0, None
     with warnings.catch_warnings():
-        # Asking politely hides the reason behind a warning; initialising raises it.
+        # `torch.cuda.is_available` hides the reason behind a warning; initialization raises it.
         warnings.simplefilter("ignore")
         try:
             torch.cuda.init()
@@ -106,7 +105,7 @@ def _count_gpus() -> tuple[int, str | None]:
 
 
 def _cudnn_version() -> str | None:
-    """9.10.2 is told as 91002; before version 9 the first digit stood before thousands."""
+    """torch reports 9.10.2 as 91002; before version 9 the major version counted thousands."""
     number = torch.backends.cudnn.version()
     if number is None:
         return None

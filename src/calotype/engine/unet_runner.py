@@ -1,7 +1,4 @@
-"""One evaluation of a UNet over rows that may all differ, and the plain way to do it.
-
-Knows nothing of samplers or guidance.
-"""
+"""The interface that evaluates a UNet over rows that may all differ, and the diffusers implementation."""
 
 from __future__ import annotations
 
@@ -19,28 +16,28 @@ from calotype.models.model import Model
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """What a row of latents is told. Rows of one picture's batch share theirs."""
+    """The conditioning of a row of latents. Rows of one batch of a run share it."""
 
     timestep: float
     prompt: Conditioning
     time_ids: Tensor | None = None
     """SDXL's sizes and crop, (1, 6)."""
     of: object = None
-    """Whose row it is: the same object at every step of a sampling, and gone with it."""
+    """The owner, for caches: the same object at every step of a sampling run, and freed with it."""
 
 
 class UNetRunner(Protocol):
-    """A model's UNet, however it is run."""
+    """Runs a model's UNet."""
 
     def evaluate(self, sample: Tensor, rows: Sequence[Row]) -> Tensor:
-        """What the UNet says to each row of `sample`, which is in the model's precision.
+        """The UNet's output for each row of `sample`, which is in the model's precision.
 
-        A network that is known to share latents may be given fewer of them than rows: see `Denoiser`.
+        A network that shares latents may get fewer latents than rows: see `Denoiser`.
         """
         ...
 
     def invalidate(self) -> None:
-        """The weights have changed: nothing that was worked out from them holds any more."""
+        """Drop all state derived from the weights: they have changed."""
         ...
 
 
@@ -62,17 +59,17 @@ class DiffusersUNet:
         )[0]
 
     def invalidate(self) -> None:
-        """It remembers nothing."""
+        """Keeps no derived state."""
 
 
 def timesteps(rows: Sequence[Row], device: torch.device) -> Tensor:
-    """A row's timestep each. Filled on the device from host numbers: nothing waits."""
+    """The timestep of each row. Filled on the device from host numbers, without a synchronization."""
     parts = [torch.full((count,), row.timestep, device=device) for row, count in group_rows(rows)]
     return torch.cat(parts)
 
 
 def stack_contexts(rows: Sequence[Row]) -> tuple[Tensor, Tensor | None]:
-    """The prompts of all rows, made equally long; the mask says which tokens are not only there for that."""
+    """The prompts of all rows, padded to one length; the mask is False for padding."""
     lengths = {row.prompt.context.shape[1] for row in rows}
     longest = max(lengths)
     context = torch.cat(
@@ -86,20 +83,20 @@ def pad_rows(prompt: Conditioning, tokens: int) -> Tensor:
 
 
 def repeat_rows(prompt: Conditioning, tokens: int) -> Tensor:
-    """The prompt as often as makes so many tokens, which are a multiple of its own."""
+    """The prompt repeated to `tokens` tokens, a multiple of its own length."""
     return prompt.context.repeat(1, tokens // prompt.context.shape[1], 1)
 
 
 def token_mask(rows: Sequence[Row], tokens: int) -> Tensor:
-    """True for tokens of the prompt, False for those that only fill the row."""
-    places = torch.arange(tokens, device=rows[0].prompt.context.device)
+    """True for tokens of the prompt, False for padding."""
+    positions = torch.arange(tokens, device=rows[0].prompt.context.device)
     return torch.cat(
-        [(places < row.prompt.context.shape[1]).expand(count, -1) for row, count in group_rows(rows)]
+        [(positions < row.prompt.context.shape[1]).expand(count, -1) for row, count in group_rows(rows)]
     )
 
 
 def added_conditions(rows: Sequence[Row], dtype: torch.dtype) -> dict[str, Tensor] | None:
-    """What SDXL is told beside the prompt; None for models that are told nothing."""
+    """SDXL's conditioning beside the prompt; None for models without it."""
     if rows[0].time_ids is None:
         return None
     pooled, ids = [], []
@@ -108,16 +105,16 @@ def added_conditions(rows: Sequence[Row], dtype: torch.dtype) -> dict[str, Tenso
         assert row.time_ids is not None
         pooled.append(row.prompt.pooled.expand(count, -1))
         ids.append(row.time_ids.expand(count, -1))
-    # The sizes in full precision whatever the model's: bf16 has no 1001.
+    # The sizes stay in fp32 in any precision of the model: bf16 cannot represent 1001.
     return {"text_embeds": torch.cat(pooled).to(dtype), "time_ids": torch.cat(ids)}
 
 
 def group_rows(rows: Sequence[Row]) -> list[tuple[Row, int]]:
-    """Rows that follow one another and are the same one, with their number."""
-    found: list[tuple[Row, int]] = []
+    """Runs of consecutive identical rows, with their lengths."""
+    groups: list[tuple[Row, int]] = []
     for row in rows:
-        if found and found[-1][0] is row:
-            found[-1] = (row, found[-1][1] + 1)
+        if groups and groups[-1][0] is row:
+            groups[-1] = (row, groups[-1][1] + 1)
         else:
-            found.append((row, 1))
-    return found
+            groups.append((row, 1))
+    return groups

@@ -1,6 +1,6 @@
-"""Between pictures and latents: encode, decode, and both in tiles when a picture is large.
+"""Encodes images to latents and decodes latents to images, in tiles when an image is large.
 
-Knows nothing of noise. An `Vae`'s latents are in the UNet's scale, a `RawVae`'s in its own.
+A `Vae`'s latents are in the UNet's scale, a `RawVae`'s in its own.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ COLORS = 3
 
 
 class NotAnImageError(CalotypeError):
-    """The model's numbers left the range of numbers."""
+    """The decoded image holds NaN or infinity."""
 
 
 Decode = Callable[[Any, Tensor], Tensor]
-"""From an autoencoder and latents in its scale (fp32) to pixels (fp32)."""
+"""From a VAE and latents in its scale (fp32) to pixels (fp32)."""
 
 
 def decode_with_diffusers(vae: Any, latents: Tensor) -> Tensor:
-    """diffusers' own way."""
-    return vae.decode(_as_it_has(vae, latents), return_dict=False)[0].float()
+    """Decode with diffusers' implementation."""
+    return vae.decode(_cast_like(vae, latents), return_dict=False)[0].float()
 
 
 class RawVae:
@@ -49,14 +49,14 @@ class RawVae:
         self._overlap: int | None = None
 
     def in_tiles(self, side: int, overlap: int) -> RawVae:
-        """The same with tiles of another size; both in pixels."""
+        """A copy with tiles of another size; both arguments in pixels."""
         changed = copy(self)
         changed._side, changed._overlap = side // self.factor, overlap // self.factor
         return changed
 
     @torch.inference_mode()
     def encode(self, pixels: Tensor, *, tiled: bool) -> Tensor:
-        """Latents (fp32) of pixels in −1…1; the distribution's mode, so that a picture has one latent."""
+        """Latents (fp32) of pixels in −1…1; the distribution's mode, so an image has exactly one latent."""
         tiling = TiledVae(self._side, self.factor, 1, self._latent_channels, self._overlap)
         return tiling.apply(self._encode, pixels) if tiled else self._encode(pixels)
 
@@ -67,10 +67,10 @@ class RawVae:
         return tiling.apply(self._decode, latents) if tiled else self._decode(latents)
 
     def _encode(self, pixels: Tensor) -> Tensor:
-        given = _as_it_has(self._vae, pixels)
+        cast = _cast_like(self._vae, pixels)
         if isinstance(self._vae, Skeleton):
-            return latent_mean(self._vae, given).float()
-        return self._vae.encode(given).latent_dist.mode().float()
+            return latent_mean(self._vae, cast).float()
+        return self._vae.encode(cast).latent_dist.mode().float()
 
     def _decode(self, latents: Tensor) -> Tensor:
         return self._decode_with(self._vae, latents)
@@ -81,7 +81,7 @@ class Vae:
 
     def __init__(self, model: Model, decode: Decode = decode_with_diffusers) -> None:
         self._raw = RawVae(model.vae, decode)
-        # Its own: a separate VAE in the model's place may have another scale.
+        # The VAE's own scale: a separate VAE in the model's place may have another one.
         self._scale = float(model.vae.config.scaling_factor)
         self._shift = float(model.vae.config.shift_factor or 0.0)
 
@@ -96,44 +96,44 @@ class Vae:
         return self._raw.decode(latents / self._scale + self._shift, tiled=tiled)
 
     def images(self, latents: Tensor, *, tiled: bool) -> list[Image.Image]:
-        """Pictures of latents, one at a time: a decoder's memory is many times its picture's."""
+        """Decode latents one at a time: a decoder takes many times the memory of its image."""
         return [to_image(self.decode(latent[None], tiled=tiled)[0]) for latent in latents]
 
 
-def _as_it_has(vae: Any, values: Tensor) -> Tensor:
-    # Its own precision: SDXL's autoencoder stays in fp32 beside a UNet in fp16.
+def _cast_like(vae: Any, values: Tensor) -> Tensor:
+    # The VAE's own precision: SDXL's VAE stays in fp32 beside a UNet in fp16.
     parameter = next(vae.parameters())
     return values.to(parameter.device, parameter.dtype)
 
 
 class DecodedImage(NamedTuple):
-    """What a screen is given, still where it was decoded: a quarter of the size to copy from there."""
+    """An 8-bit image, still on the device that decoded it: a quarter of the bytes to copy."""
 
     colours: Tensor
     """(height, width, 3) bytes."""
     finite: Tensor
-    """Whether they mean anything."""
+    """Whether all values are finite."""
 
 
 def to_uint8(pixels: Tensor) -> DecodedImage:
-    """Of one (3, height, width) tensor in −1…1."""
+    """Quantize one (3, height, width) tensor in −1…1."""
     colours = ((pixels.float() / 2 + 0.5).clamp(0, 1) * 255).round().to(torch.uint8)
     return DecodedImage(colours.permute(1, 2, 0).contiguous(), torch.isfinite(pixels).all())
 
 
 def to_image(pixels: Tensor) -> Image.Image:
-    """A picture from one (3, height, width) tensor in −1…1."""
+    """An image from one (3, height, width) tensor in −1…1."""
     return to_pil(to_uint8(pixels))
 
 
-def to_pil(what: DecodedImage) -> Image.Image:
-    """A picture; NaN is refused instead of shown as black."""
-    if not bool(what.finite):
+def to_pil(decoded: DecodedImage) -> Image.Image:
+    """A PIL image; NaN is refused instead of shown as black."""
+    if not bool(decoded.finite):
         raise NotAnImageError(
-            "the picture came out as NaN or infinity: the numbers outgrew the precision. Use bf16 or fp32 "
+            "the image holds NaN or infinity: values overflowed the precision. Use bf16 or fp32 "
             "(--precision), a VAE made for fp16, or a lower cfg"
         )
-    return Image.fromarray(what.colours.cpu().numpy())
+    return Image.fromarray(decoded.colours.cpu().numpy())
 
 
 def to_pixels(image: Image.Image) -> Tensor:

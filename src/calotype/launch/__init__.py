@@ -1,6 +1,6 @@
-"""Runs commands past this process: on this machine, under Slurm, on Kubernetes, on Ray.
+"""Launches jobs that outlive this process: on this machine, under Slurm, on Kubernetes, on Ray.
 
-Existing engines do the work: a back end renders a file that can be used without Calotype, hands it in, asks
-how it goes, and ends it. No torch. Reading order: `backend.py`, `records.py`, `submitting.py`, then a back
-end's room.
+Existing schedulers do the work: a backend renders a file that can be used without Calotype, submits it, reads
+the job's status, and cancels it. Needs no torch. Reading order: `backend.py`, `job_store.py`, `submit.py`,
+then the folder of a backend.
 """

@@ -1,6 +1,6 @@
-"""What a back end is: renders a spec, checks it, hands it in, and tells and ends what came of it.
+"""The backend interface: renders a spec, checks it, submits it, reads the job's status and logs, cancels it.
 
-The states are the same everywhere. Knows no back end, nor where records are kept.
+Job states are the same on every backend.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from calotype.spec.launch import LaunchSpec
 
 
 class JobState(StrEnum):
-    """How a job stands."""
+    """The state of a job."""
 
     PENDING = "pending"
-    """Handed in, waiting for nodes; also when it was preempted and waits to go on."""
+    """Submitted and waiting for nodes; also after a preemption."""
     RUNNING = "running"
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
     TIMED_OUT = "timed_out"
     LOST = "lost"
-    """The back end knows nothing of it (any more), and it left no word of its end."""
+    """The backend does not know the job (any more), and the job left no exit code."""
 
     @property
     def is_over(self) -> bool:
@@ -36,7 +36,7 @@ class JobState(StrEnum):
 
 
 class LaunchError(CalotypeError):
-    """A back end that is not there, or that refused; the message holds its own words."""
+    """The backend is unavailable or refused; the message includes its own words."""
 
 
 class _Frozen(BaseModel):
@@ -53,29 +53,29 @@ class TaskStatus(_Frozen):
 
 
 class JobStatus(_Frozen):
-    """How a job stands, in words that are the same on every back end."""
+    """The status of a job, in terms that are the same on every backend."""
 
     state: JobState
     reason: str = ""
-    """Why it waits, or why it failed, in the back end's words."""
+    """Why it waits or why it failed, in the backend's words."""
     exit_code: int | None = None
     restarts: int = 0
-    """How often it was put back into the queue, or started again."""
+    """Number of requeues or restarts."""
     nodes: tuple[str, ...] = ()
     tasks: tuple[TaskStatus, ...] = ()
-    """Of an array."""
+    """Tasks of an array."""
 
     @classmethod
     def of_tasks(
         cls, tasks: Sequence[TaskStatus], *, restarts: int = 0, nodes: Iterable[str] = ()
     ) -> JobStatus:
-        """An array as one job: it runs while any task does, and has failed if any did."""
+        """The status of an array: it runs while any task runs, and has failed if any task has."""
         state = next(state for state in _FIRST_OF_ARRAY if any(task.state is state for task in tasks))
-        telling = next(task for task in tasks if task.state is state)
+        reported = next(task for task in tasks if task.state is state)
         return cls(
             state=state,
-            reason=telling.reason,
-            exit_code=telling.exit_code,
+            reason=reported.reason,
+            exit_code=reported.exit_code,
             restarts=restarts,
             nodes=tuple(sorted(set(nodes))),
             tasks=tuple(tasks),
@@ -94,22 +94,22 @@ _FIRST_OF_ARRAY = (
 
 
 class JobRecord(_Frozen):
-    """What is kept of a job from its submission on, in the job's own folder."""
+    """The record of a submitted job, in the job's own folder."""
 
     format: Literal["calotype.launch.1"] = "calotype.launch.1"
     id: str
     backend: str
     handle: str
-    """What the back end calls it: Slurm's number, a process, `NAMESPACE/NAME`."""
+    """The backend's id of the job: Slurm's job id, a process, `NAMESPACE/NAME`."""
     folder: str
-    """Absolute."""
+    """Absolute path."""
     spec: LaunchSpec
     files: tuple[str, ...]
-    """What was rendered, relative to the folder."""
+    """Rendered files, relative to the folder."""
     submitted_at: str
     """ISO 8601, in UTC."""
     ended: JobStatus | None = None
-    """How it ended, once somebody has asked after that: back ends forget."""
+    """The final status, once it has been read: backends forget ended jobs."""
 
     @property
     def logs(self) -> Path:
@@ -117,71 +117,71 @@ class JobRecord(_Frozen):
 
 
 LOGS, SCRIPT_LOG = "logs", "batch.log"
-"""In a job's folder: what its processes print, and what the script does that starts them."""
+"""In a job's folder: the output of its processes, and of the script that starts them."""
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """Files by name, the one that is handed in first, and what to tell the user about them."""
+    """Files by name, the submitted one first, and notes for the user."""
 
     files: Mapping[str, str]
     notes: tuple[str, ...] = ()
-    """For instance the command that imports a container's image."""
+    """For instance the command that imports a container image."""
 
     @property
     def main(self) -> str:
-        """The name of the file that is handed in."""
+        """The name of the submitted file."""
         return next(iter(self.files))
 
 
 class Backend(Protocol):
-    """One way of running jobs. Made anew for every command: what it must remember is in the record."""
+    """One way to run jobs. Created for every command: all state is in the record."""
 
     name: str
 
     def render(self, spec: LaunchSpec) -> Rendered:
-        """Files that can be used without Calotype. Asks nobody; raises RequestError for what the back end
-        cannot do. The same spec gives the same files."""
+        """Render files that can be used without Calotype. Works offline; raises RequestError for settings
+        that the backend does not support. The same spec gives the same files."""
         ...
 
     def check(self, spec: LaunchSpec) -> list[Problem]:
-        """What the cluster would refuse, asked of it before submission: unknown partitions, too many GPUs.
-        Raises LaunchError where the cluster cannot be asked."""
+        """Check the spec against the cluster before submission: unknown partitions, too many GPUs. Raises
+        LaunchError if the cluster does not answer."""
         ...
 
     def submit(self, spec: LaunchSpec, folder: Path, rendered: Rendered, /) -> str:
-        """Hand in what was rendered, whose files are in `folder` already; the answer is the job's handle."""
+        """Submit the rendered files, which exist in `folder` already; returns the job's handle."""
         ...
 
     def status(self, record: JobRecord) -> JobStatus: ...
 
     def logs(self, record: JobRecord, wanted: LogsWanted) -> Iterable[str]:
-        """Lines without their ends."""
+        """Log lines without line ends."""
         ...
 
     def cancel(self, record: JobRecord) -> None:
-        """Ask for its end; one that is over already is left alone."""
+        """Cancel the job; no effect on an ended one."""
         ...
 
 
 @runtime_checkable
 class KnowsItsNodes(Protocol):
-    """A back end that can be asked what its machines have."""
+    """A backend that knows the resources of its nodes."""
 
     def gpus_of_a_node(self, spec: LaunchSpec, /) -> int:
-        """The most that one of the nodes has which the spec could run on."""
+        """The largest number of GPUs of a node that the spec can run on."""
         ...
 
 
 @dataclass(frozen=True)
 class LogsWanted:
-    """Which lines of a job."""
+    """Selects log lines of a job."""
 
     rank: int | None = None
-    """Of one process alone."""
+    """Only this rank."""
     task: int | None = None
-    """Of one task of an array."""
+    """Only this task of an array."""
     lines: int | None = None
-    """Only so many of the last."""
+    """Only the last lines, so many."""
     follow: bool = False
-    """Go on with new lines until the job is over."""
+    """Follow new lines until the job ends."""

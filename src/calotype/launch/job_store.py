@@ -1,7 +1,6 @@
-"""Records of jobs on disk: each in its job's folder, and found by its id from any process.
+"""Stores job records on disk: each in its job's folder, found by id from any process.
 
-A folder of links under the user's state leads from ids to jobs, so that nobody has to remember where a job
-works. Knows no back end.
+A folder of symbolic links in the user's state folder maps ids to job folders.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from calotype.spec.launch_sections import MAX_JOB_NAME_LENGTH
 
 FILE = "launch.json"
 _CLAIM = ".claimed"
-"""In the folder of a job that is being handed in."""
+"""Marks the folder of a job that is being submitted."""
 _log = logging.getLogger(__name__)
 
 
@@ -29,37 +28,37 @@ def _links() -> Path:
 
 
 def claim_folder(spec: LaunchSpec) -> LaunchSpec:
-    """The spec under an id that no other job has, with a new folder of its own; both exist afterwards."""
+    """Reserve a unique id and a new folder for the spec; returns the spec with both."""
     links = _links()
     links.mkdir(parents=True, exist_ok=True)
     for number in range(1, 100_000):
-        ending = f"-{number}"
-        name = spec.name[: MAX_JOB_NAME_LENGTH - len(ending)].rstrip("-") + ending
-        mine = spec.changed(name=name)
-        folder = Path(mine.folder).absolute()
+        suffix = f"-{number}"
+        name = spec.name[: MAX_JOB_NAME_LENGTH - len(suffix)].rstrip("-") + suffix
+        unique = spec.changed(name=name)
+        folder = Path(unique.folder).absolute()
         try:
-            # Making the link is what decides, also between processes.
+            # Creating the link is atomic, also between processes.
             (links / name).symlink_to(folder, target_is_directory=True)
         except FileExistsError:
             continue
-        took = False
+        claimed = False
         try:
-            took = _took(folder)
+            claimed = _claim(folder)
         finally:
-            if not took:
+            if not claimed:
                 (links / name).unlink()
-        if took:
-            return mine.changed(work_folder=str(folder))
+        if claimed:
+            return unique.changed(work_folder=str(folder))
         if "{name}" not in spec.work_folder:
-            why = "holds a job already" if os.access(folder, os.W_OK) else "is somebody else's"
+            why = "already holds a job" if os.access(folder, os.W_OK) else "belongs to another user"
             rule = f"{folder} {why}; use another folder, or {{name}} in it"
             raise RequestError([Problem("work_folder", rule, spec.work_folder)])
     raise RequestError([Problem("name", f"{spec.name!r} has been used 100000 times; use another", spec.name)])
 
 
-def _took(folder: Path) -> bool:
-    """Whether a folder is ours alone now: others, who have links of their own, may hand in there too."""
-    # What a job finds in its environment may be a way in: other users need not know.
+def _claim(folder: Path) -> bool:
+    """Claim a folder for this job alone: other users, who have links of their own, may submit there too."""
+    # A job's environment may hold credentials: other users must not read it.
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
         (folder / _CLAIM).touch(exist_ok=False)
@@ -73,7 +72,7 @@ def _took(folder: Path) -> bool:
 
 
 def release_folder(spec: LaunchSpec) -> None:
-    """Take back an id whose job was never handed in; the rendered files stay."""
+    """Release the id of a job that was not submitted; the rendered files stay."""
     (_links() / spec.name).unlink(missing_ok=True)
     Path(spec.folder, _CLAIM).unlink(missing_ok=True)
 
@@ -85,14 +84,14 @@ def save_record(record: JobRecord) -> None:
 
 
 def save_end(record: JobRecord, status: JobStatus) -> JobRecord:
-    """The record with how its job ended, on disk too."""
+    """Add the final status to a record and save it."""
     ended = record.model_copy(update={"ended": status})
     save_record(ended)
     return ended
 
 
 def find(job_id: str) -> JobRecord:
-    """The job of this id, or of a folder that holds one."""
+    """The record of a job id, or of a job's folder."""
     if Path(job_id, FILE).is_file():
         return _read(Path(job_id))
     link = _links() / check_name("job", job_id)
@@ -100,21 +99,21 @@ def find(job_id: str) -> JobRecord:
         known = [record.id for record in all_records()]
         raise NotFoundError(f"no job {job_id!r}; {did_you_mean(job_id, known)}")
     if not (link / FILE).is_file():
-        raise NotFoundError(f"job {job_id!r} worked in {link.readlink()}, which has no {FILE} any more")
+        raise NotFoundError(f"the folder of job {job_id!r}, {link.readlink()}, no longer has a {FILE}")
     return _read(link.readlink())
 
 
 def all_records() -> list[JobRecord]:
-    """The newest first; jobs whose folder is gone are left out, and those whose record is damaged told of."""
-    found = []
+    """All records, newest first; skips jobs without a folder, and warns about damaged records."""
+    records = []
     for link in _links().glob("*"):
         try:
             if (link / FILE).is_file():
-                found.append(_read(link.readlink()))
+                records.append(_read(link.readlink()))
         except (CalotypeError, OSError) as error:
-            # One job that cannot be read hides no other.
-            _log.warning("job %r is left out: %s", link.name, error)
-    return sorted(found, key=lambda record: record.submitted_at, reverse=True)
+            # One unreadable job must not hide the others.
+            _log.warning("job %r is skipped: %s", link.name, error)
+    return sorted(records, key=lambda record: record.submitted_at, reverse=True)
 
 
 def _read(folder: Path) -> JobRecord:
@@ -122,4 +121,4 @@ def _read(folder: Path) -> JobRecord:
     try:
         return JobRecord.model_validate_json(file.read_bytes())
     except ValidationError as error:
-        raise CalotypeError(f"{file} is no record of a job: {error.errors()[0]['msg']}") from None
+        raise CalotypeError(f"{file} is not a job record: {error.errors()[0]['msg']}") from None

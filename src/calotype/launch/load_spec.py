@@ -1,4 +1,4 @@
-"""A launch as it is asked for: a YAML file, options and `a.b=c` overrides, in this order."""
+"""Reads a launch spec from a YAML file, options and `a.b=c` overrides, in this order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def read_spec(
     overrides: Sequence[str] = (),
     usual: Mapping[str, Any] | None = None,
 ) -> LaunchSpec:
-    """What is usual, then the file, what was given, and the overrides; lists every problem it has."""
+    """Merge defaults, file, options and overrides, and parse the result; reports every problem at once."""
     values: dict[str, Any] = dict(usual or {})
     if file is not None:
         if not file.is_file():

@@ -1,7 +1,7 @@
-"""This machine as a back end: a script that runs in the background and leaves behind how it ended.
+"""The local backend: a script that runs in the background on this machine and writes its exit code to a file.
 
-It survives its shell. Torchrun starts the processes, as everywhere; the tasks of an array run one after the
-other.
+It outlives its shell. Torchrun starts the processes, as on every backend; the tasks of an array run one after
+the other.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ FILE = "job.sh"
 EXIT_CODE, CANCELLED = "exit-code", "cancelled"
 _DETACHED = 'echo "$$"; exec /bin/bash "$1" >> "$2" 2>&1'
 _TIMED_OUT = 124
-"""What `timeout` ends with."""
-_LATE = f"""# What had to be killed when its time was over has the code of anything killed.
+"""The exit code of `timeout` at the time limit."""
+_LATE = f"""# A process that had to be killed after the time limit exits with 137 as well.
 if [ "$code" = 137 ] && [ $((SECONDS - began)) -ge {{}} ]; then code={_TIMED_OUT}; fi
 """
-# Of torchrun, which gives its processes their grace and kills them itself: killed before that, it could not.
-_LAST_WORDS_S = 15
+# torchrun gives its processes the grace period and kills them itself; it must not be killed before that.
+_EXTRA_GRACE_S = 15
 
 
 class LocalBackend:
-    """Processes of this machine."""
+    """Runs jobs as processes of this machine."""
 
     name = "local"
 
@@ -54,10 +54,10 @@ class LocalBackend:
     def render(self, spec: LaunchSpec) -> Rendered:
         problems = []
         if spec.nodes > 1:
-            rule = f"{spec.nodes} are more than this one machine; use nodes=1, or another back end"
+            rule = f"{spec.nodes} nodes are more than this one machine; use nodes=1, or another backend"
             problems.append(Problem("nodes", rule, spec.nodes))
         if spec.image is not None:
-            rule = "local runs in this machine's own Python; leave it out, or use another back end"
+            rule = "local jobs run in this machine's own Python; leave it out, or use another backend"
             problems.append(Problem("image", rule, spec.image))
         if problems:
             raise RequestError(problems)
@@ -79,17 +79,17 @@ class LocalBackend:
         return len(self._gpus.survey().gpus)
 
     def submit(self, _spec: LaunchSpec, folder: Path, rendered: Rendered, /) -> str:
-        # Not our child, and in a session of its own: neither we nor a closed terminal are anything to it.
+        # Detached, in a session of its own: neither our exit nor a closed terminal affects it.
         detached = ["setsid", "--fork", "/bin/bash", "-c", _DETACHED]
-        told = subprocess.run(  # noqa: S603 - our own script, whose values are quoted
+        started_process = subprocess.run(  # noqa: S603 - our own script, whose values are quoted
             [*detached, FILE, str(folder / rendered.main), str(folder / SCRIPT_LOG)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,
             check=True,
         )
-        pid = int(told.stdout)
-        # When it began tells it from a later process of that number; one that has ended already began at 0.
+        pid = int(started_process.stdout)
+        # The start time distinguishes it from a later process with that pid; 0 if it has ended already.
         return f"{pid}:{process_start_time(pid) or 0}"
 
     def status(self, record: JobRecord) -> JobStatus:
@@ -118,7 +118,7 @@ class LocalBackend:
         except ProcessLookupError:
             return
         try:
-            # The number may have gone to another process between looking and opening.
+            # Another process may have got the pid before pidfd_open.
             if _runs(record):
                 (Path(record.folder) / CANCELLED).touch()
                 signal.pidfd_send_signal(watched, signal.SIGTERM)
@@ -135,12 +135,12 @@ def _runs(record: JobRecord) -> bool:
 
 
 def _ended(folder: Path) -> JobStatus:
-    """How the script ended."""
+    """The final status of the script."""
     if (folder / CANCELLED).exists():
         return JobStatus(state=JobState.CANCELLED)
     code = _code(folder / EXIT_CODE)
     if code is None:
-        return JobStatus(state=JobState.LOST, reason="it was killed, or the machine went down")
+        return JobStatus(state=JobState.LOST, reason="it was killed, or the machine shut down")
     return _of_code(code)
 
 
@@ -160,17 +160,17 @@ def _script(spec: LaunchSpec) -> str:
     head = [
         "#!/bin/bash",
         f"# {shlex.join(['calotype', *spec.words()])}",
-        f"# on this machine. Needs nothing but what it runs; start it with: bash {FILE}",
+        f"# on this machine. Does not need Calotype's launcher; start it with: bash {FILE}",
         "set -e",
         f"folder={shlex.quote(spec.folder)}",
         f'mkdir -p "$folder/{LOGS}"',
-        "# However it ends: what comes before the command may fail too.",
+        "# On any exit: the lines before the command may fail too.",
         f'trap \'echo "$?" > "$folder/{EXIT_CODE}"\' EXIT',
         *([f"cd {shlex.quote(spec.directory)}"] if spec.directory else []),
         *spec.setup,
         *exports(all_variables(spec)),
         "",
-        "# Told to stop, the processes save; this script waits for them.",
+        "# On SIGTERM the processes save; this script waits for them.",
         f"trap '{'stopped=yes; ' if spec.array else ''}kill -TERM \"$running\" 2>/dev/null || true' TERM",
         "",
     ]
@@ -179,7 +179,7 @@ def _script(spec: LaunchSpec) -> str:
     inside = "".join(
         f"  {line}\n" if line else "\n" for line in _one(spec, "task-$task-node-0.log").splitlines()
     )
-    # A task that was told to stop has no code, whatever it made of it.
+    # A stopped task gets no exit code.
     after = f'  [ -z "$stopped" ] || break\n  echo "$code" > "$folder/{EXIT_CODE}.$task"\n'
     body = f"stopped=\nfor task in {{0..{spec.array - 1}}}; do\n{inside}{after}done\n"
     return "\n".join([*head, body])
@@ -187,14 +187,14 @@ def _script(spec: LaunchSpec) -> str:
 
 def _one(spec: LaunchSpec, log: str) -> str:
     lines = started(spec, endpoint="localhost:0", run_id=spec.name, task="$task")
-    # Without a time limit too: it hands SIGTERM on, and kills what has not ended then.
-    patience_s = spec.grace_s + (_LAST_WORDS_S if spec.launcher == "torchrun" else 0)
+    # Also without a time limit: it forwards SIGTERM, and kills processes that do not exit.
+    patience_s = spec.grace_s + (_EXTRA_GRACE_S if spec.launcher == "torchrun" else 0)
     limit = f"timeout --signal=TERM --kill-after={patience_s} {spec.time_limit_s or 0}"
     command = continued([[limit, *lines[0]], *lines[1:], [f'>> "$folder/{LOGS}/{log}" 2>&1']])
     began, late = ("began=$SECONDS\n", _LATE.format(spec.time_limit_s)) if spec.time_limit_s else ("", "")
     return f"""{began}{command} &
 running=$!
-# A signal ends a wait before what it waits for.
+# A signal interrupts `wait` before the process has ended.
 while kill -0 "$running" 2>/dev/null; do
   wait "$running" || true
 done

@@ -1,7 +1,6 @@
-"""What jobs printed, in files under their folder: whole, the last lines, one rank's, or as they grow.
+"""Reads the log files in a job's folder: whole, the last lines, one rank, or followed as they grow.
 
-One file of the job's script, and one for each node, in which every line carries its rank. Knows nothing of
-back ends but a way to ask whether the job is over.
+There is one file of the job's script, and one per node, in which every line carries its rank.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ _NODE = re.compile(r"(?:task-(?P<task>\d+)-)?node-(?P<node>\d+)\.log")
 
 
 def lines_of(record: JobRecord, wanted: LogsWanted, is_over: Callable[[], bool]) -> Iterator[str]:
-    """The lines that are wanted; following ends when the job is over."""
+    """The selected lines; following ends when the job ends."""
     check_wanted(record, wanted)
-    places: dict[Path, int] = {}
-    kept = _chosen(_new_lines(record, wanted, places, half=not wanted.follow), wanted)
-    yield from deque(kept, wanted.lines) if wanted.lines is not None else kept
+    offsets: dict[Path, int] = {}
+    selected = _filter_rank(_new_lines(record, wanted, offsets, partial=not wanted.follow), wanted)
+    yield from deque(selected, wanted.lines) if wanted.lines is not None else selected
     if wanted.follow:
-        yield from _chosen(_grown(record, wanted, places, is_over), wanted)
+        yield from _filter_rank(_follow(record, wanted, offsets, is_over), wanted)
 
 
 def check_wanted(record: JobRecord, wanted: LogsWanted) -> None:
@@ -41,44 +40,44 @@ def check_wanted(record: JobRecord, wanted: LogsWanted) -> None:
         raise NotFoundError(f"no task {wanted.task}: {record.id} has {has}")
 
 
-def _chosen(lines: Iterable[str], wanted: LogsWanted) -> Iterator[str]:
+def _filter_rank(lines: Iterable[str], wanted: LogsWanted) -> Iterator[str]:
     return iter(lines) if wanted.rank is None else of_rank(lines, wanted.rank)
 
 
 def _files(record: JobRecord, wanted: LogsWanted) -> list[Path]:
-    """By task, the script's before those of its nodes, which alone have ranks."""
+    """Log files ordered by task, the script's before its nodes'; only node logs have ranks."""
     scripts = Path(record.folder).glob("*.log") if wanted.rank is None else ()
     named = [(name, file) for file in scripts if (name := _SCRIPT.fullmatch(file.name))]
     named += [(name, file) for file in record.logs.glob("*.log") if (name := _NODE.fullmatch(file.name))]
-    placed = [(int(name["task"] or 0), int(name.groupdict().get("node", -1)), file) for name, file in named]
-    return [file for task, _, file in sorted(placed) if wanted.task in (None, task)]
+    ordered = [(int(name["task"] or 0), int(name.groupdict().get("node", -1)), file) for name, file in named]
+    return [file for task, _, file in sorted(ordered) if wanted.task in (None, task)]
 
 
 def _new_lines(
-    record: JobRecord, wanted: LogsWanted, places: dict[Path, int], *, half: bool
+    record: JobRecord, wanted: LogsWanted, offsets: dict[Path, int], *, partial: bool
 ) -> Iterator[str]:
-    """Of all files, from the places on up to which they are read; `half` takes in a last line without end.
+    """New lines of all files since the last read offsets; `half` includes a last line without line end.
 
     Line by line: a log may be larger than memory, and grow while it is read.
     """
     for file in _files(record, wanted):
         with file.open("rb") as stream:
-            stream.seek(places.get(file, 0))
+            stream.seek(offsets.get(file, 0))
             for line in stream:
-                if not half and not line.endswith(b"\n"):
+                if not partial and not line.endswith(b"\n"):
                     break
-                places[file] = places.get(file, 0) + len(line)
+                offsets[file] = offsets.get(file, 0) + len(line)
                 yield line.removesuffix(b"\n").decode("utf-8", errors="replace")
 
 
-def _grown(
-    record: JobRecord, wanted: LogsWanted, places: dict[Path, int], is_over: Callable[[], bool]
+def _follow(
+    record: JobRecord, wanted: LogsWanted, offsets: dict[Path, int], is_over: Callable[[], bool]
 ) -> Iterator[str]:
-    """New lines of all files as they come, each whole."""
+    """Follow all files, in whole lines."""
     while True:
-        # Asked before the last look, so that nothing written in between is missed.
-        over = is_over()
-        yield from _new_lines(record, wanted, places, half=over)
-        if over:
+        # Checked before the last read, so that no line written in between is missed.
+        is_ended = is_over()
+        yield from _new_lines(record, wanted, offsets, partial=is_ended)
+        if is_ended:
             return
         time.sleep(_PAUSE_S)

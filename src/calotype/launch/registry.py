@@ -1,4 +1,4 @@
-"""The back ends by name. Each is imported when it is asked for, so that none needs another's libraries."""
+"""The backends by name. Each is imported on use, so that none needs another's libraries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import cast
 from calotype.core.errors import Problem, RequestError, did_you_mean
 from calotype.launch.backend import Backend
 
-_PLACES = {
+_BACKENDS = {
     "kubernetes": "calotype.launch.kubernetes:KubernetesBackend",
     "local": "calotype.launch.local:LocalBackend",
     "ray": "calotype.launch.ray:RayBackend",
@@ -17,14 +17,14 @@ _PLACES = {
 
 
 def backend_names() -> list[str]:
-    return sorted(_PLACES)
+    return sorted(_BACKENDS)
 
 
 def open_backend(name: str) -> Backend:
-    """The back end of this name."""
-    if name not in _PLACES:
+    """Create the backend of this name."""
+    if name not in _BACKENDS:
         raise RequestError(
-            [Problem("--launch", f"no back end {name!r}; {did_you_mean(name, _PLACES)}", name)]
+            [Problem("--launch", f"no backend {name!r}; {did_you_mean(name, _BACKENDS)}", name)]
         )
-    module, _, kind = _PLACES[name].partition(":")
+    module, _, kind = _BACKENDS[name].partition(":")
     return cast("Backend", getattr(import_module(module), kind)())

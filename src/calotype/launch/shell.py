@@ -1,6 +1,6 @@
-"""The parts of a shell script that all back ends with scripts write alike. Runs nothing.
+"""Renders the parts of a shell script that backends share. Runs nothing.
 
-Every value is quoted by `shlex`; a script looks as a careful person would write it.
+Every value is quoted by `shlex`; the scripts are meant to be readable.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ MAX_LINE_LENGTH = 100
 
 
 def exports(variables: Mapping[str, str]) -> list[str]:
-    """A line for each variable."""
+    """An export line for each variable."""
     return [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
 
 
 def all_variables(spec: LaunchSpec) -> dict[str, str]:
-    """Of torchrun and of the spec; what the user asked for wins."""
-    told = torchrun_variables(spec) if spec.launcher == "torchrun" else {"PYTHONUNBUFFERED": "1"}
-    return told | spec.variables()
+    """Variables of torchrun and of the spec; the spec's override torchrun's."""
+    defaults = torchrun_variables(spec) if spec.launcher == "torchrun" else {"PYTHONUNBUFFERED": "1"}
+    return defaults | spec.variables()
 
 
 def started(spec: LaunchSpec, *, endpoint: str, run_id: str, task: str) -> list[list[str]]:
-    """The lines of the command that one node runs, as words for a shell: quoted, but for its variables.
+    """The lines of the command that one node runs, as shell words: quoted, except shell variables.
 
     `endpoint`, `run_id` and `task` are the shell's own expressions, such as `$SLURM_JOB_ID`.
     """
@@ -34,18 +34,18 @@ def started(spec: LaunchSpec, *, endpoint: str, run_id: str, task: str) -> list[
     python = shlex.quote(spec.interpreter)
     if spec.launcher == "plain":
         return [[python, *command]]
-    # All else in the options are numbers of ours.
+    # All other options are our own numbers.
     options = torchrun_options(spec, endpoint=f'"{endpoint}"', run_id=f'"{run_id}"')
     return [[f"{python} -m torch.distributed.run"], options, command]
 
 
 def continued(lines: Iterable[Sequence[str]], indent: str = "  ") -> str:
-    """One command over several lines, those after the first set in; long ones are broken between words."""
-    broken = [row for words in lines for row in _rows(words)]
-    return f" \\\n{indent}".join(broken)
+    """One command over several lines, indented after the first; long lines are wrapped between words."""
+    wrapped = [row for words in lines for row in _wrap(words)]
+    return f" \\\n{indent}".join(wrapped)
 
 
-def _rows(words: Sequence[str]) -> list[str]:
+def _wrap(words: Sequence[str]) -> list[str]:
     rows: list[str] = []
     for word in words:
         if rows and len(rows[-1]) + len(word) < MAX_LINE_LENGTH:
@@ -56,7 +56,7 @@ def _rows(words: Sequence[str]) -> list[str]:
 
 
 def _quoted(word: str, task: str) -> str:
-    """Quoted for a shell; where the number of the task stands, the shell's variable."""
+    """Quote a word for a shell; the task's placeholder becomes the shell variable."""
     if TASK not in word:
         return shlex.quote(word)
     return f'"{task}"'.join(shlex.quote(part) if part else "" for part in word.split(TASK))

@@ -1,4 +1,4 @@
-"""From a spec to a running job with a record, the same way on every back end."""
+"""Submits a spec as a job with a record, the same way on every backend."""
 
 from __future__ import annotations
 
@@ -14,52 +14,52 @@ from calotype.spec.launch import LaunchSpec
 
 
 def settled(spec: LaunchSpec) -> LaunchSpec:
-    """The spec with what this process knows and another will not: where it is, and which Python it runs."""
-    here = {} if spec.image else {"python": sys.executable, "directory": str(Path.cwd())}
-    missing = {name: value for name, value in here.items() if getattr(spec, name) is None}
+    """Fill in the spec's working directory and Python interpreter from this process."""
+    defaults = {} if spec.image else {"python": sys.executable, "directory": str(Path.cwd())}
+    missing = {name: value for name, value in defaults.items() if getattr(spec, name) is None}
     return spec.changed(**missing, work_folder=str(Path(spec.work_folder).absolute()))
 
 
 def submit(backend: Backend, spec: LaunchSpec) -> tuple[JobRecord, Rendered]:
-    """Check, render and hand in; nothing is left behind by a job that was refused but its rendered files."""
+    """Check, render and submit; a refused job leaves only its rendered files."""
     spec = settled(spec)
-    # Without the cluster first: what cannot be rendered is wrong on any.
+    # Offline first: a spec that cannot be rendered is wrong on any cluster.
     backend.render(spec)
     problems = backend.check(spec)
     if problems:
         raise RequestError(problems)
-    mine = claim_folder(spec)
-    folder = Path(mine.work_folder)
+    claimed = claim_folder(spec)
+    folder = Path(claimed.work_folder)
     try:
-        rendered = backend.render(mine)
+        rendered = backend.render(claimed)
         for name, text in rendered.files.items():
             (folder / name).write_text(text, encoding="utf-8")
-        handle = backend.submit(mine, folder, rendered)
+        handle = backend.submit(claimed, folder, rendered)
     except BaseException:
-        release_folder(mine)
+        release_folder(claimed)
         raise
     record = JobRecord(
-        id=mine.name,
+        id=claimed.name,
         backend=backend.name,
         handle=handle,
         folder=str(folder),
-        spec=mine,
+        spec=claimed,
         files=tuple(rendered.files),
         submitted_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     try:
         save_record(record)
     except BaseException:
-        # Nobody would find it again.
+        # Without a record, the job could not be found again.
         with suppress(LaunchError):
             backend.cancel(record)
-        release_folder(mine)
+        release_folder(claimed)
         raise
     return record, rendered
 
 
 def status_of(backend: Backend, record: JobRecord) -> JobStatus:
-    """How a job stands; its end is remembered, because back ends forget."""
+    """The status of a job; a final status is saved, because backends forget ended jobs."""
     if record.ended:
         return record.ended
     status = backend.status(record)

@@ -1,6 +1,6 @@
-"""Cuts GPUs into slices (MIG): plan, check, apply, persist, and put back.
+"""Partitions GPUs into MIG slices: plans, checks, applies, persists and restores layouts.
 
-Reading order: `profiles` and `layout` say what can be; `fitting` and `planner` find it; `driver` is what
-can be asked of a GPU, done by `nvml_driver`, `smi_driver` and `simulation/`; `steps` and `apply` change one
-without fear; `layout_file`, `parted` and `persist` keep it. Knows nothing of torch, engines or servers.
+Reading order: `profiles` and `layout` define layouts and their rules; `enumerate` and `planner` search them;
+`driver` is the interface to a GPU, implemented by `nvml_driver`, `smi_driver` and `simulation/`; `diff` and
+`apply` change a layout safely; `layout_file`, `mig_parted` and `persist` store it.
 """

@@ -1,6 +1,6 @@
-"""Changes layouts so that all end as asked or as they were: check, save, change, read back, restore.
+"""Applies layouts as a transaction: check, save, change, read back, and restore on failure.
 
-Works on any `MigDriver`. Knows nothing of the command line.
+Works on any `MigDriver`.
 """
 
 import fcntl
@@ -24,7 +24,7 @@ _RESTORE_ATTEMPTS = 3
 
 
 class ApplyError(CalotypeError):
-    """A change that failed; says what came of the former layout."""
+    """A change failed; the message says whether the former layout is restored."""
 
     exit_code = ExitCode.GPU_REFUSED
 
@@ -35,43 +35,43 @@ class ApplyError(CalotypeError):
 
 @dataclass(frozen=True)
 class Applied:
-    """What came of it."""
+    """The result of a change."""
 
     change: Change
     before: GpuState
     after: GpuState
     saved: Path | None
-    """Where the former layout is; None when nothing had to change."""
+    """The file with the former layout; None if nothing had to change."""
     waits_for_reboot: bool = False
 
 
 def prepare(state: GpuState, target: Layout) -> Change:
-    """The change, refused when the layout breaks a rule or somebody uses what must go."""
+    """Compute the change; refused if the layout breaks a rule or a slice to be removed is in use."""
     check(state.model, target)
     change = diff(state, target)
     busy = [
-        f"{state.model.by_id(each.profile_id).name} at {each.start} (GPU instance {each.gi_id}) is held by "
+        f"{state.model.by_id(each.profile_id).name} at {each.start} (GPU instance {each.gi_id}) is in use by "
         f"process {', '.join(map(str, each.processes))}"
         for each in change.touched
         if each.processes
     ]
     if state.processes and any(isinstance(step, SetMode | Reset) for step in change.steps):
-        busy.append(f"the whole card is held by process {', '.join(map(str, state.processes))}")
+        busy.append(f"the whole GPU is in use by process {', '.join(map(str, state.processes))}")
     if busy:
-        raise DriverError(Refusal.IN_USE, f"GPU {state.index} is left as it is", "; ".join(busy))
+        raise DriverError(Refusal.IN_USE, f"GPU {state.index} is unchanged", "; ".join(busy))
     return change
 
 
 def apply_all(
     driver: MigDriver, targets: Mapping[int, Layout], save_to: Callable[[int], Path]
 ) -> list[Applied]:
-    """Bring every GPU to its target, one after the other, or all of them back to what they were."""
-    done: list[Applied] = []
+    """Apply every GPU's target, one after the other; on failure restore all of them."""
+    applied: list[Applied] = []
     try:
         for gpu, target in targets.items():
-            done.append(apply(driver, gpu, target, save_to(gpu)))
+            applied.append(apply(driver, gpu, target, save_to(gpu)))
     except BaseException as error:
-        changed = [each for each in reversed(done) if each.change.steps]
+        changed = [each for each in reversed(applied) if each.change.steps]
         back = {each.before.index: restore(driver, each.before) for each in changed}
         for each in changed:
             if not back[each.before.index]:
@@ -80,14 +80,14 @@ def apply_all(
             others = ", ".join(f"GPU {index}" for index in sorted(back))
             restored = getattr(error, "restored", True)
             raise ApplyError(
-                f"{error}; the former layout of {others} is back too", restored=restored
+                f"{error}; the former layout of {others} is restored too", restored=restored
             ) from error
         raise
-    return done
+    return applied
 
 
 def apply(driver: MigDriver, gpu: int, target: Layout, save_to: Path) -> Applied:
-    """Bring the GPU to `target`, or back to what it was with an `ApplyError`."""
+    """Apply `target` to the GPU, or restore it and raise `ApplyError`."""
     before = gpu_at(driver, gpu)
     change = prepare(before, target)
     if not change.steps:
@@ -96,9 +96,11 @@ def apply(driver: MigDriver, gpu: int, target: Layout, save_to: Path) -> Applied
     try:
         waits = _perform(driver, gpu, change)
         after = gpu_at(driver, gpu)
-        wrong = None if waits and after.mode.pending == target.enabled else _wrong(after, target, change)
-        if wrong:
-            raise ApplyError(f"read back and found {wrong}", restored=False)
+        mismatch = (
+            None if waits and after.mode.pending == target.enabled else _mismatch(after, target, change)
+        )
+        if mismatch:
+            raise ApplyError(f"reading it back shows {mismatch}", restored=False)
     except BaseException as error:
         _report(before, error, restore(driver, before), save_to)
         raise
@@ -106,7 +108,7 @@ def apply(driver: MigDriver, gpu: int, target: Layout, save_to: Path) -> Applied
 
 
 def _perform(driver: MigDriver, gpu: int, change: Change) -> bool:
-    """Make the change; whether it waits for a reboot."""
+    """Perform the change; True if it waits for a reboot."""
     try:
         apply_change(driver, gpu, change)
     except PendingUntilRebootError:
@@ -115,25 +117,25 @@ def _perform(driver: MigDriver, gpu: int, change: Change) -> bool:
 
 
 def restore(driver: MigDriver, former: GpuState) -> bool:
-    """Bring a GPU back to exactly what it was; whether reading it back proves that."""
+    """Restore a GPU to exactly its former state; True if reading it back confirms that."""
     for _ in range(_RESTORE_ATTEMPTS):
         try:
-            with _undisturbed():
-                now = gpu_at(driver, former.index)
-                if _identity(now) == _identity(former):
+            with _ignore_signals():
+                current = gpu_at(driver, former.index)
+                if _identity(current) == _identity(former):
                     return True
-                apply_change(driver, former.index, back_to(former, now))
+                apply_change(driver, former.index, back_to(former, current))
                 if _identity(gpu_at(driver, former.index)) == _identity(former):
                     return True
-        # Whatever it is: what was done so far is worse than trying again, and the caller says how it ended.
+        # Any error: a partial change is worse than a retry, and the caller reports the outcome.
         except (Exception, KeyboardInterrupt) as error:
-            _log.warning("GPU %d could not be put back: %s", former.index, str(error) or type(error).__name__)
+            _log.warning("GPU %d could not be restored: %s", former.index, str(error) or type(error).__name__)
     return False
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Who presses Ctrl-C again wants an end, not a card that is half one thing and half another."""
+def _ignore_signals() -> Iterator[None]:
+    """Ignore further signals: a second Ctrl-C must not leave a partially changed GPU."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -147,7 +149,7 @@ def _undisturbed() -> Iterator[None]:
 
 @contextmanager
 def one_at_a_time(folder: Path) -> Iterator[None]:
-    """Two changes at once would undo each other: the second waits."""
+    """Lock, since concurrent changes would undo each other: the second one waits."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "mig.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -155,23 +157,23 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
 
 
 def _report(before: GpuState, error: BaseException, restored: bool, saved: Path) -> None:
-    """Raise what a user should read; what is no refusal (Ctrl-C, a bug) goes on as it came."""
+    """Raise an error for the user; if all is restored, other exceptions (Ctrl-C, a bug) pass unchanged."""
     if restored and not isinstance(error, CalotypeError):
         return
     cause = str(error) or type(error).__name__
     if restored:
-        what = "the former layout is back, read back and compared"
+        what = "the former layout is restored and verified"
     else:
-        what = f"the former layout is NOT back; it is saved: calotype mig restore {saved} --yes"
+        what = f"the former layout is NOT restored; it is saved: calotype mig restore {saved} --yes"
     raise ApplyError(f"GPU {before.index}: {cause} — {what}", restored=restored) from error
 
 
-def _wrong(after: GpuState, target: Layout, change: Change) -> str | None:
-    """What is not as it should be, in words."""
+def _mismatch(after: GpuState, target: Layout, change: Change) -> str | None:
+    """How the state differs from the target, in words."""
     if after.layout != target:
         return f"{_words(after, after.layout)} instead of {_words(after, target)}"
     gone = [kept.gi_id for kept in change.kept if kept.gi_id not in [each.gi_id for each in after.instances]]
-    return f"that GPU instance {gone[0]}, which should stay, is another now" if gone else None
+    return f"a different GPU instance {gone[0]}, which should have stayed" if gone else None
 
 
 def _words(state: GpuState, layout: Layout) -> str:
@@ -182,7 +184,7 @@ def _words(state: GpuState, layout: Layout) -> str:
 
 
 def _identity(state: GpuState) -> object:
-    """All that makes a layout this one: places, shapes, insides, and the UUIDs programs know it by."""
+    """Everything that identifies a layout: placements, profiles, compute instances, and their UUIDs."""
     instances = [
         (each.start, each.profile_id, each.gi_id, sorted((c.part, c.uuid or "") for c in each.compute))
         for each in state.instances

@@ -1,7 +1,5 @@
-"""Which slices there are to serve from, and texts that run one container a slice: a compose file, a script of
-`docker run`, firewall lines.
-
-Only writes texts; whoever serves, and whether it answers, is not known here.
+"""Lists the slices to serve from, and renders a compose file, a `docker run` script and firewall rules with
+one container per slice.
 """
 
 import shlex
@@ -20,20 +18,20 @@ KEYS = "/etc/calotype-keys"
 
 @dataclass(frozen=True)
 class Deployment:
-    """How every slice is served."""
+    """Deployment settings of all slices."""
 
     image: str = "calotype-serve:latest"
     command: Sequence[str] = ()
-    """Inside the container; the image's own if empty."""
+    """Command in the container; the image's own if empty."""
     first_port: int = 8081
     container_port: int = 8188
     health_path: str = "/readyz"
     folder: str = "/srv/calotype"
-    """On the host; each slice has a folder of its own in it."""
+    """On the host; each slice has a subfolder."""
     inside: str = "/var/lib/calotype"
-    """Where that folder is in the container."""
+    """Path of that subfolder in the container."""
     keys: str | None = None
-    """A folder of the host with the keys.json that lets clients in; mounted at KEYS, only to be read."""
+    """A folder of the host with keys.json, the clients' API keys; mounted read-only at KEYS."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class Served:
 
 
 def served(states: Iterable[GpuState], deployment: Deployment) -> list[Served]:
-    """Every compute instance of every GPU, in the order of places."""
+    """Every compute instance of every GPU, in placement order."""
     found: list[Served] = []
     for state in states:
         for instance in state.instances:
@@ -57,18 +55,18 @@ def served(states: Iterable[GpuState], deployment: Deployment) -> list[Served]:
                 profile = state.model.by_id(instance.profile_id).name
                 found.append(Served(name, part.uuid or "", profile, deployment.first_port + len(found)))
     if not found:
-        raise NotFoundError("no GPU has a slice to deploy on; make some with `calotype mig apply`")
+        raise NotFoundError("no GPU has a slice to deploy on; create some with `calotype mig apply`")
     return found
 
 
 def compose_file(slices: Sequence[Served], deployment: Deployment) -> str:
-    """A compose file with device, volume, port, health check and restart policy for each slice."""
+    """A compose file with device, volume, port, health check and restart policy of each slice."""
     services = {each.name: _service(each, deployment) for each in slices}
     return OmegaConf.to_yaml(OmegaConf.create({"services": services}))
 
 
 def run_script(slices: Sequence[Served], deployment: Deployment) -> str:
-    """The same as a shell script that may be run again."""
+    """The same as a shell script that may be run repeatedly."""
     lines = ["#!/bin/sh", "set -eu", ""]
     for each in slices:
         words = ["docker", "run", "--detach", "--name", each.name, "--gpus", f'"device={each.uuid}"']
@@ -83,12 +81,12 @@ def run_script(slices: Sequence[Served], deployment: Deployment) -> str:
 
 
 def firewall_lines(slices: Sequence[Served]) -> list[str]:
-    """For ufw: one port a slice."""
+    """ufw commands that open one port per slice."""
     return [*(f"sudo ufw allow {each.port}/tcp" for each in slices), "sudo ufw reload"]
 
 
 def cdi_line() -> str:
-    """After every change of the layout, or containers ask for slices that are gone."""
+    """Command to run after every layout change; otherwise containers request slices that are gone."""
     return f"sudo nvidia-ctk cdi generate --output={CDI_SPEC}"
 
 
@@ -113,7 +111,7 @@ def _service(each: Served, deployment: Deployment) -> dict[str, Any]:
 
 
 def _literal(word: str) -> str:
-    """As compose files write what is no variable of whoever starts them."""
+    """Escape `$`, which compose would expand."""
     return word.replace("$", "$$")
 
 
@@ -123,6 +121,6 @@ def _volumes(each: Served, deployment: Deployment) -> list[str]:
 
 
 def _health(deployment: Deployment) -> list[str]:
-    """Python is in the image whatever else is not."""
+    """A health check in Python, which every image has."""
     address = f"http://127.0.0.1:{deployment.container_port}{deployment.health_path}"
     return ["python3", "-c", f"import urllib.request; urllib.request.urlopen('{address}', timeout=4)"]

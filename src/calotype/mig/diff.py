@@ -1,7 +1,7 @@
-"""From the layout that is to the layout that should be: only what differs, in an order that is safe.
+"""Computes the steps from the current layout to a target: only the differences, in a safe order.
 
-Compute instances go before their slices, slices go before others are made, and each is made at a named
-place, so that the order of making does not matter. A step knows the nvidia-smi command that does the same.
+Compute instances are destroyed before their slices, slices before others are created, and each is created at
+an explicit placement, so that the order of creation does not matter. Every step has its nvidia-smi command.
 """
 
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ class SetMode:
 
 @dataclass(frozen=True)
 class Reset:
-    """Where the mode did not come about by itself."""
+    """Needed if the mode does not take effect by itself."""
 
     def command(self, gpu: int) -> str:
         return f"nvidia-smi -i {gpu} --gpu-reset"
@@ -59,7 +59,7 @@ class CreateCompute:
     slice_start: int
     part: ComputePart
     gi_id: int | None
-    """None while its slice is still to be made."""
+    """None while its slice does not exist."""
 
     def command(self, gpu: int) -> str:
         where = f"ID_OF_THE_SLICE_AT_{self.slice_start}" if self.gi_id is None else self.gi_id
@@ -71,22 +71,22 @@ Step = SetMode | Reset | DestroyCompute | Destroy | Create | CreateCompute
 
 @dataclass(frozen=True)
 class Change:
-    """Everything that has to happen to one GPU."""
+    """All steps of one GPU."""
 
     steps: tuple[Step, ...]
     kept: tuple[Instance, ...]
-    """Slices that are not touched."""
+    """Slices that stay unchanged."""
     touched: tuple[Instance, ...]
-    """Slices that go, or whose inside changes; they must be idle."""
+    """Slices that are removed, or whose compute instances change; they must be idle."""
 
     def commands(self, gpu: int) -> list[str]:
         return [step.command(gpu) for step in self.steps]
 
 
-def back_to(former: GpuState, now: GpuState) -> Change:
-    """The steps back to a former state. Ids are given in the order of making, so that order is kept too."""
+def back_to(former: GpuState, current_state: GpuState) -> Change:
+    """The steps back to a former state. Ids follow the order of creation, so that order is restored too."""
     ids = {(each.start, part.part): part.ci_id for each in former.instances for part in each.compute}
-    change = diff(now, former.layout)
+    change = diff(current_state, former.layout)
 
     def order(step: Step) -> int:
         return ids.get((step.slice_start, step.part), 0) if isinstance(step, CreateCompute) else 0
@@ -97,26 +97,26 @@ def back_to(former: GpuState, now: GpuState) -> Change:
 
 
 def diff(state: GpuState, target: Layout) -> Change:
-    """The steps from `state` to `target`; none when they are the same."""
-    wanted = {(part.start, part.profile_id): part for part in target.slices}
-    there = {(part.start, part.profile_id): part for part in state.layout.slices}
+    """The steps from `state` to `target`; none if they are equal."""
+    target_slices = {(part.start, part.profile_id): part for part in target.slices}
+    current = {(part.start, part.profile_id): part for part in state.layout.slices}
     compute_steps: list[Step] = []
     destroy_steps: list[Step] = []
     make_steps: list[Step] = []
     kept, touched = [], []
     for instance in state.instances:
-        place = (instance.start, instance.profile_id)
-        if wanted.get(place) == there[place]:
+        placement = (instance.start, instance.profile_id)
+        if target_slices.get(placement) == current[placement]:
             kept.append(instance)
             continue
         touched.append(instance)
-        going, coming = _inside(state, instance, wanted.get(place))
-        compute_steps += going
-        make_steps += coming
-        if place not in wanted:
+        removals, additions = _compute_changes(state, instance, target_slices.get(placement))
+        compute_steps += removals
+        make_steps += additions
+        if placement not in target_slices:
             destroy_steps.append(Destroy(instance.gi_id))
-    for place, part in sorted(wanted.items()):
-        if place not in there:
+    for placement, part in sorted(target_slices.items()):
+        if placement not in current:
             make_steps.append(Create(part.profile_id, part.start, part.parts is None))
             make_steps += [CreateCompute(part.start, inner, None) for inner in part.parts or ()]
     mode_steps = _mode(state, target.enabled)
@@ -129,29 +129,31 @@ def _mode(state: GpuState, enabled: bool) -> list[Step]:
     return [SetMode(enabled)] if state.mode.pending != enabled else [Reset()]
 
 
-def _inside(state: GpuState, instance: Instance, wanted: Slice | None) -> tuple[list[Step], list[Step]]:
-    """Compute instances that go, and those that come."""
+def _compute_changes(
+    state: GpuState, instance: Instance, target_slices: Slice | None
+) -> tuple[list[Step], list[Step]]:
+    """Steps that remove and steps that create compute instances of a slice."""
     parts: tuple[ComputePart, ...] = ()
-    if wanted is not None:
+    if target_slices is not None:
         usual = usual_part(state.model, state.model.by_id(instance.profile_id))
-        parts = (usual,) if wanted.parts is None else wanted.parts
-    there = [each.part for each in instance.compute]
-    going: list[Step] = [
+        parts = (usual,) if target_slices.parts is None else target_slices.parts
+    current = [each.part for each in instance.compute]
+    removals: list[Step] = [
         DestroyCompute(instance.gi_id, each.ci_id) for each in instance.compute if each.part not in parts
     ]
-    coming: list[Step] = [
-        CreateCompute(instance.start, part, instance.gi_id) for part in parts if part not in there
+    additions: list[Step] = [
+        CreateCompute(instance.start, part, instance.gi_id) for part in parts if part not in current
     ]
-    return going, coming
+    return removals, additions
 
 
 def apply_change(driver: MigDriver, gpu: int, change: Change) -> None:
-    """Do every step in order; the first refusal ends it."""
-    made: dict[int, int] = {}
+    """Perform the steps in order; stops at the first refusal."""
+    created: dict[int, int] = {}
     for step in change.steps:
         match step:
             case SetMode(enabled):
-                _switch(driver, gpu, enabled)
+                _set_mode(driver, gpu, enabled)
             case Reset():
                 _reset(driver, gpu)
             case DestroyCompute(gi_id, ci_id):
@@ -159,18 +161,18 @@ def apply_change(driver: MigDriver, gpu: int, change: Change) -> None:
             case Destroy(gi_id):
                 driver.destroy(gpu, gi_id)
             case Create(profile_id, start, with_compute):
-                made[start] = driver.create(gpu, profile_id, start, with_compute=with_compute)
+                created[start] = driver.create(gpu, profile_id, start, with_compute=with_compute)
             case CreateCompute(start, part, gi_id):
-                driver.create_compute(gpu, made[start] if gi_id is None else gi_id, part)
+                driver.create_compute(gpu, created[start] if gi_id is None else gi_id, part)
 
 
 class PendingUntilRebootError(Exception):
-    """The mode is asked for and only a reboot can bring it about. No failure: whoever applies reports it."""
+    """The mode is pending and needs a reboot. Not a failure: the caller reports it."""
 
 
-def _switch(driver: MigDriver, gpu: int, enabled: bool) -> None:
+def _set_mode(driver: MigDriver, gpu: int, enabled: bool) -> None:
     driver.set_mode(gpu, enabled)
-    # "All done." is printed whether or not the mode came about: only looking tells.
+    # "All done." is printed whether or not the mode took effect: only a read shows it.
     mode = next(state.mode for state in driver.read() if state.index == gpu)
     if mode.current != enabled:
         _reset(driver, gpu)

@@ -1,8 +1,6 @@
-"""What can be asked of a GPU's driver about slices, whoever the driver is: NVML, nvidia-smi or the
-simulated one.
+"""The interface to a GPU driver for MIG, implemented by NVML, nvidia-smi and the simulation.
 
-States are plain facts, and every call either does its one thing or raises a `DriverError`. Knows nothing of
-plans.
+States are plain data, and every call either succeeds or raises a `DriverError`.
 """
 
 from collections.abc import Iterable
@@ -17,7 +15,7 @@ from calotype.mig.profiles import GpuModel
 
 
 class Refusal(StrEnum):
-    """Why a driver did not do what it was asked."""
+    """Why a driver refused a call."""
 
     NO_DRIVER = "no driver"
     NO_PERMISSION = "no permission"
@@ -30,31 +28,31 @@ class Refusal(StrEnum):
 
 
 _FIXES = {
-    Refusal.NO_DRIVER: "install and load the NVIDIA driver, or name another with --driver",
+    Refusal.NO_DRIVER: "install and load the NVIDIA driver, or choose another with --driver",
     Refusal.NO_PERMISSION: "run it as root (sudo)",
-    Refusal.IN_USE: "stop what uses it (nvidia-persistenced, DCGM and Xorg hold cards too) and try again",
+    Refusal.IN_USE: "stop its users (nvidia-persistenced, DCGM and Xorg use GPUs too) and try again",
     Refusal.NO_ROOM: "see what fits with `calotype mig plan`",
-    Refusal.LOST: "the card fell off the bus: reboot the machine, and check it with `nvidia-smi -q`",
+    Refusal.LOST: "the GPU fell off the bus: reboot the machine, and check it with `nvidia-smi -q`",
     Refusal.NOT_SUPPORTED: "see `calotype mig status` for what this GPU can do",
 }
 
 
 class DriverError(CalotypeError):
-    """The driver refused; carries its words, what was asked, and the fix."""
+    """The driver refused; the message holds the operation, the driver's words and the fix."""
 
     exit_code = ExitCode.GPU_REFUSED
 
-    def __init__(self, refusal: Refusal, asked: str, words: str) -> None:
+    def __init__(self, refusal: Refusal, operation: str, words: str) -> None:
         self.refusal = refusal
         if refusal is Refusal.NO_DRIVER:
             self.exit_code = ExitCode.NOT_FOUND
         fix = _FIXES.get(refusal)
-        super().__init__(f"{asked}: {words}{f'; {fix}' if fix else ''}")
+        super().__init__(f"{operation}: {words}{f'; {fix}' if fix else ''}")
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process that holds something on a GPU."""
+    """A process that uses a GPU."""
 
     pid: int
     name: str
@@ -66,7 +64,7 @@ class Process:
 
 @dataclass(frozen=True)
 class ComputeInstance:
-    """A part of a slice that work runs in; its UUID is what CUDA_VISIBLE_DEVICES takes."""
+    """A compute instance of a slice; CUDA_VISIBLE_DEVICES takes its UUID."""
 
     ci_id: int
     part: ComputePart
@@ -74,13 +72,13 @@ class ComputeInstance:
 
 
 def in_order(parts: Iterable[ComputeInstance]) -> tuple[ComputeInstance, ...]:
-    """From left to right, as every driver lists them here."""
+    """Sorted by placement, in every driver."""
     return tuple(sorted(parts, key=lambda each: each.part))
 
 
 @dataclass(frozen=True)
 class Instance:
-    """A slice as it is on the GPU now."""
+    """A current slice of a GPU."""
 
     gi_id: int
     profile_id: int
@@ -91,7 +89,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class GpuState:
-    """A GPU that can be cut, as it is now."""
+    """The current state of a MIG-capable GPU."""
 
     index: int
     name: str
@@ -99,22 +97,22 @@ class GpuState:
     pci_device_id: str
     driver_version: str
     model: GpuModel
-    """As the driver describes it; from the table where it does not."""
+    """As the driver describes it; otherwise from the table."""
     mode: MigMode
     instances: tuple[Instance, ...] = ()
     processes: tuple[Process, ...] = ()
-    """Those that are in no slice."""
+    """Processes outside of slices."""
 
     @property
     def layout(self) -> Layout:
-        """What the GPU is cut into now."""
+        """The current layout."""
         return Layout(self.mode.current, tuple(sorted(self._slice(each) for each in self.instances)))
 
     @property
     def busy_layout(self) -> Layout:
-        """The part of it that somebody uses."""
-        held = {each.start for each in self.instances if each.processes}
-        return Layout(True, tuple(part for part in self.layout.slices if part.start in held))
+        """The part of the layout with running processes."""
+        busy = {each.start for each in self.instances if each.processes}
+        return Layout(True, tuple(part for part in self.layout.slices if part.start in busy))
 
     def _slice(self, instance: Instance) -> Slice:
         parts = tuple(each.part for each in instance.compute)
@@ -124,18 +122,18 @@ class GpuState:
 
 
 class MigDriver(Protocol):
-    """A driver of GPUs that can be cut. GPUs are named by their index."""
+    """A driver of MIG-capable GPUs. GPUs are identified by index."""
 
     def read(self) -> tuple[GpuState, ...]:
-        """Every GPU that can be cut."""
+        """The states of all MIG-capable GPUs."""
 
     def set_mode(self, gpu: int, enabled: bool) -> None:
-        """Ask for MIG mode; whether it came about at once is in the next `read`."""
+        """Request MIG mode; the next `read` shows whether it took effect immediately."""
 
     def reset(self, gpu: int) -> None: ...
 
     def create(self, gpu: int, profile_id: int, start: int, *, with_compute: bool) -> int:
-        """Make a slice at this place, with its usual compute instance if wanted; its id."""
+        """Create a slice at this placement, optionally with its default compute instance; returns its id."""
 
     def create_compute(self, gpu: int, gi_id: int, part: ComputePart) -> int: ...
 
@@ -145,10 +143,10 @@ class MigDriver(Protocol):
 
 
 def gpu_at(driver: MigDriver, index: int) -> GpuState:
-    """One GPU as it is now."""
+    """The current state of one GPU."""
     states = driver.read()
     for state in states:
         if state.index == index:
             return state
-    there = ", ".join(f"{state.index} ({state.name})" for state in states)
-    raise NotFoundError(f"no GPU {index} that can be cut into slices; there are: {there or 'none'}")
+    present = ", ".join(f"{state.index} ({state.name})" for state in states)
+    raise NotFoundError(f"no MIG-capable GPU {index}; there are: {present or 'none'}")

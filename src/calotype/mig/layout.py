@@ -1,7 +1,4 @@
-"""What a GPU is cut into: slices with their places, the rules they keep, and what two layouts have in common.
-
-Knows the shapes of `profiles` and nothing of drivers, files or what runs in a slice.
-"""
+"""MIG layouts: slices with their placements, and the rules they must satisfy."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -10,13 +7,13 @@ from dataclasses import dataclass
 from calotype.core.errors import DoesNotFitError
 from calotype.mig.profiles import GpuModel, Profile
 
-# Engines belong to one slice or another, never to two.
+# Engines cannot be shared between slices.
 _ENGINES = ("decoders", "encoders", "jpeg_engines", "ofa_engines")
 
 
 @dataclass(frozen=True, order=True)
 class ComputePart:
-    """A compute instance inside a slice: its profile's number and the compute slices it takes there."""
+    """A compute instance of a slice: its profile id and its compute slices."""
 
     start: int
     profile_id: int
@@ -25,17 +22,17 @@ class ComputePart:
 
 @dataclass(frozen=True, order=True)
 class Slice:
-    """One GPU instance: a shape at a place."""
+    """One GPU instance: a profile at a placement."""
 
     start: int
     profile_id: int
     parts: tuple[ComputePart, ...] | None = None
-    """Its compute instances; None is the usual single one over the whole slice."""
+    """Its compute instances; None for the default single one over the whole slice."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A whole GPU: whether it is in MIG mode, and its slices from left to right."""
+    """The layout of a GPU: whether MIG mode is on, and its slices from left to right."""
 
     enabled: bool
     slices: tuple[Slice, ...] = ()
@@ -46,7 +43,7 @@ class Layout:
 
 
 def usual_part(gpu: GpuModel, profile: Profile) -> ComputePart:
-    """The single compute instance over a whole slice, by the numbers that every driver has used so far."""
+    """The single compute instance over a whole slice, with the ids that all drivers have used so far."""
     doubled = profile.compute_slices == 1 and profile.memory_slices == 2 and gpu.compute_capability != "8.0"
     number = 7 if doubled else {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}[profile.compute_slices]
     return ComputePart(0, number, profile.compute_slices)
@@ -69,7 +66,7 @@ def profiles_of(gpu: GpuModel, layout: Layout) -> list[Profile]:
 
 
 def engine_shortage(gpu: GpuModel, profiles: Iterable[Profile]) -> str | None:
-    """The first kind of media engine that these slices would need more of than the GPU has."""
+    """The first kind of media engine that the GPU has too few of for these slices."""
     wanted = list(profiles)
     for engine in _ENGINES:
         there: int | None = getattr(gpu.whole, engine)
@@ -80,13 +77,13 @@ def engine_shortage(gpu: GpuModel, profiles: Iterable[Profile]) -> str | None:
 
 
 def broken_rules(gpu: GpuModel, layout: Layout) -> Iterator[str]:
-    """Every rule that the layout breaks on this GPU, in words."""
+    """Every rule that the layout breaks on this GPU."""
     profiles = profiles_of(gpu, layout)
     holder: dict[int, Profile] = {}
     for part, profile in zip(layout.slices, profiles, strict=True):
         if part.start not in profile.starts:
             places = ", ".join(map(str, profile.starts))
-            yield f"{profile.name} cannot begin at memory slice {part.start}; it can at {places}"
+            yield f"{profile.name} cannot start at memory slice {part.start}; it can at {places}"
         for place in profile.taken(part.start):
             if place in holder:
                 yield f"{profile.name} at {part.start} and {holder[place].name} share memory slice {place}"
@@ -100,12 +97,12 @@ def broken_rules(gpu: GpuModel, layout: Layout) -> Iterator[str]:
     if shortage:
         yield shortage
     if layout.slices and not layout.enabled:
-        yield "slices need MIG mode switched on"
+        yield "slices need MIG mode enabled"
 
 
 def check(gpu: GpuModel, layout: Layout) -> Layout:
-    """The layout itself, or every rule it breaks."""
+    """Return the layout, or raise with every rule it breaks."""
     broken = list(broken_rules(gpu, layout))
     if broken:
-        raise DoesNotFitError(f"{gpu.name} cannot be cut like this: {'; '.join(broken)}")
+        raise DoesNotFitError(f"{gpu.name} does not support this layout: {'; '.join(broken)}")
     return layout

@@ -1,8 +1,6 @@
-"""Layouts in a file, places and all: what `mig export` writes, what a change saves first, what a boot
-restores.
+"""Layout files with placements: written by `mig export` and before a change, restored at boot.
 
-Slices are written by name, so that the file can be read, and resolved on the GPU it is applied to. Knows
-nothing of mig-parted's format, which has no places.
+Slices are stored by profile name, for readability, and resolved on the GPU they are applied to.
 """
 
 import json
@@ -38,9 +36,9 @@ class SavedSlice(_Frozen):
 
     profile: str
     start: int
-    """Memory slice it begins at."""
+    """First memory slice."""
     parts: list[SavedPart] | None = None
-    """Its compute instances, where they are not the usual single one."""
+    """Its compute instances, if they are not the default single one."""
 
 
 class SavedGpu(_Frozen):
@@ -48,7 +46,7 @@ class SavedGpu(_Frozen):
 
     index: int
     uuid: str | None = None
-    """Which card it is; without it, the one with this index."""
+    """Identifies the GPU; without it, the index does."""
     name: str = ""
     mig_enabled: bool
     slices: list[SavedSlice] = []
@@ -61,24 +59,24 @@ class LayoutFile(_Frozen):
     gpus: list[SavedGpu]
 
     def text(self) -> str:
-        """As it is written."""
+        """The file's text."""
         return self.model_dump_json(indent=2, exclude_none=True) + "\n"
 
 
 def saved(states: Iterable[GpuState]) -> LayoutFile:
-    """What these GPUs are cut into now."""
+    """The current layouts of these GPUs."""
     return LayoutFile(gpus=[_saved_gpu(state, state.layout) for state in states])
 
 
 def described(wanted: Iterable[tuple[GpuState, Layout]]) -> LayoutFile:
-    """What these GPUs should be cut into."""
+    """The given layouts of these GPUs."""
     return LayoutFile(gpus=[_saved_gpu(state, layout) for state, layout in wanted])
 
 
 def with_others(file: LayoutFile, former: LayoutFile | None) -> LayoutFile:
-    """The same, and of a former file the GPUs that this one does not speak of."""
-    spoken = {gpu.uuid or gpu.index for gpu in file.gpus}
-    others = [gpu for gpu in (former.gpus if former else ()) if (gpu.uuid or gpu.index) not in spoken]
+    """The file plus a former file's GPUs that it does not include."""
+    included = {gpu.uuid or gpu.index for gpu in file.gpus}
+    others = [gpu for gpu in (former.gpus if former else ()) if (gpu.uuid or gpu.index) not in included]
     return LayoutFile(gpus=sorted([*file.gpus, *others], key=lambda gpu: gpu.index))
 
 
@@ -88,20 +86,20 @@ def write_layouts(path: Path, states: Iterable[GpuState]) -> None:
 
 
 def parse_layouts(text: str, source: str) -> LayoutFile:
-    """The file's content, or every problem with it."""
+    """Parse a layout file; raises with every problem in it."""
     try:
         return LayoutFile.model_validate(json.loads(text))
     except ValidationError as error:
         problems = [
             Problem(f"{source}: {p.field}", p.message, p.value) for p in problems_of(LayoutFile, error)
         ]
-        raise RequestError(problems or [Problem(source, "is no layout file")]) from None
+        raise RequestError(problems or [Problem(source, "is not a layout file")]) from None
     except ValueError as error:
         raise RequestError([Problem(source, f"is not valid JSON: {error}")]) from None
 
 
 def targets(file: LayoutFile, states: Iterable[GpuState]) -> dict[int, Layout]:
-    """What each GPU of this machine should be; a GPU that is not here is refused by name."""
+    """The target layout of each GPU of this machine; an entry for a missing GPU is refused."""
     present = list(states)
     return {state.index: _layout(entry, state) for entry in file.gpus for state in [_match(entry, present)]}
 
@@ -110,10 +108,11 @@ def _match(entry: SavedGpu, present: list[GpuState]) -> GpuState:
     for state in present:
         if entry.uuid == state.uuid or (entry.uuid is None and entry.index == state.index):
             return state
-    there = ", ".join(f"{state.index}: {state.name} {state.uuid}" for state in present)
-    wanted = entry.uuid or f"with index {entry.index}"
+    available = ", ".join(f"{state.index}: {state.name} {state.uuid}" for state in present)
+    expected = entry.uuid or f"with index {entry.index}"
     raise NotFoundError(
-        f"the layout is for GPU {wanted} {entry.name}, which is not here; here are {there or 'none'}"
+        f"the layout is for GPU {expected} {entry.name}, which this machine does not have; "
+        f"it has {available or 'none'}"
     )
 
 

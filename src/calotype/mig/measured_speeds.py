@@ -1,6 +1,6 @@
-"""What a user's own measurements say of work: rows of sweeps and of training benchmarks as speeds and memory.
+"""Reads speeds and memory from a user's own records of sweeps and training benchmarks.
 
-Reads files and nothing else: a whole GPU's figures are taken, those of a slice or of several GPUs are not.
+Only records of one whole GPU count, those of a slice or of several GPUs do not.
 """
 
 import json
@@ -23,33 +23,33 @@ _log = logging.getLogger(__name__)
 
 
 def with_records(figures: PerformanceModel, paths: Iterable[Path]) -> PerformanceModel:
-    """The figures and what these files add; what they measured stands in for what came along.
+    """Add the speeds in these files to the figures; they replace shipped ones of the same model and GPU.
 
-    They are `records.jsonl` of `calotype bench inference` and `train`, or what `calotype train --benchmark
-    --record` writes.
+    The files are `records.jsonl` of `calotype bench inference` and `train`, or what `calotype train
+    --benchmark --record` writes.
     """
     sides = {row.model: row.side for row in figures.memory}
     best: dict[tuple[str, str, int], Speed] = {}
     for path in paths:
         rows = [speed for row in _rows(path) if (speed := _speed(row, path.name, sides))]
         if not rows:
-            rule = "holds no speed of a whole GPU at a model's own size"
+            rule = "has no speed of a whole GPU at a model's native size"
             raise RequestError([Problem(str(path), rule)])
         for row in rows:
-            # Of several presets and rounds, the one somebody would run.
+            # Of several presets and rounds, the fastest.
             key = row.model, row.gpu, row.batch
             best[key] = max(best.get(key, row), row, key=lambda each: each.per_s)
     measured = {(model, gpu) for model, gpu, _ in best}
-    kept = [row for row in figures.speeds if (row.model, row.gpu) not in measured]
-    return replace(figures, speeds=(*kept, *best.values()))
+    others = [row for row in figures.speeds if (row.model, row.gpu) not in measured]
+    return replace(figures, speeds=(*others, *best.values()))
 
 
 def _rows(path: Path) -> list[Measurement]:
-    """Of a file with one record, or with one on each line."""
+    """Read a file with one record, or with one per line."""
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise RequestError([Problem(str(path), f"is no file of records: {error}")]) from None
+        raise RequestError([Problem(str(path), f"is not a file of records: {error}")]) from None
     try:
         values = [json.loads(text)]
     except ValueError:
@@ -58,20 +58,20 @@ def _rows(path: Path) -> list[Measurement]:
 
 
 def _lines(text: bytes, path: Path) -> list[Any]:
-    """What a killed writer left in pieces is told and passed over."""
-    found, faults = [], []
+    """Parse one record per line; warns about partial lines of a killed writer and skips them."""
+    records, problems = [], []
     for number, line in enumerate(text.split(b"\n"), start=1):
         if line.strip():
             try:
-                found.append(json.loads(line))
+                records.append(json.loads(line))
             except ValueError as error:
-                faults.append(f"{path}:{number}: {error}")
-    if not found:
-        why = faults[0] if faults else "it is empty"
-        raise RequestError([Problem(str(path), f"is no file of records: {why}")])
-    for fault in faults:
+                problems.append(f"{path}:{number}: {error}")
+    if not records:
+        why = problems[0] if problems else "it is empty"
+        raise RequestError([Problem(str(path), f"is not a file of records: {why}")])
+    for fault in problems:
         _log.warning("%s; skipped", fault)
-    return found
+    return records
 
 
 def _row(values: Any, path: Path) -> Measurement:
@@ -82,7 +82,7 @@ def _row(values: Any, path: Path) -> Measurement:
         return measurement_of(BenchmarkRecord.model_validate(values), path.stem)
     except ValidationError as error:
         problems = problems_of(Measurement if ours else BenchmarkRecord, error)
-        raise RequestError(problems or [Problem(str(path), "is no record")]) from None
+        raise RequestError(problems or [Problem(str(path), "is not a record")]) from None
 
 
 def _speed(row: Measurement, source: str, sides: dict[str, int]) -> Speed | None:
@@ -91,23 +91,23 @@ def _speed(row: Measurement, source: str, sides: dict[str, int]) -> Speed | None
     if "MIG" in row.device or row.device.upper().startswith("CPU"):
         return None
     if row.kind == "inference":
-        return _of_pictures(row, source, sides)
-    return _of_training(row, source) if row.kind == "train" else None
+        return _inference_speed(row, source, sides)
+    return _training_speed(row, source) if row.kind == "train" else None
 
 
-def _of_pictures(row: Measurement, source: str, sides: dict[str, int]) -> Speed | None:
-    model, asked = row.model.removeprefix("random:"), row.request or {}
+def _inference_speed(row: Measurement, source: str, sides: dict[str, int]) -> Speed | None:
+    model, request = row.model.removeprefix("random:"), row.request or {}
     side = sides.get(model)
-    if side is None or (asked.get("width"), asked.get("height")) != (side, side):
+    if side is None or (request.get("width"), request.get("height")) != (side, side):
         return None
-    # Without guidance it is half the work and less memory; plans are for guided requests.
-    if asked.get("cfg") == 1:
+    # Without guidance it takes half the work and less memory; plans are for guided requests.
+    if request.get("cfg") == 1:
         return None
-    rate = (row.samples_per_s or 0.0) * asked["steps"]
+    rate = (row.samples_per_s or 0.0) * request["steps"]
     return _on_card(row, Speed(model, row.samples_per_unit or 1, "", 0, rate, f"{source} ({row.preset})"))
 
 
-def _of_training(row: Measurement, source: str) -> Speed:
+def _training_speed(row: Measurement, source: str) -> Speed:
     recipe = (row.recipe or {})["model"]
     each = (row.samples_per_s or 0.0) / (row.devices * row.nodes)
     name, batch = f"train:{recipe['base']}", int(recipe["micro_batch_size"])
@@ -115,9 +115,9 @@ def _of_training(row: Measurement, source: str) -> Speed:
 
 
 def _on_card(row: Measurement, speed: Speed) -> Speed:
-    cards = row.fingerprint.get("machine", {}).get("gpus", [])
-    # Of several in the machine, the one that it ran on.
-    card: dict[str, Any] = next((one for one in cards if one.get("name") == row.device), {})
+    gpus = row.fingerprint.get("machine", {}).get("gpus", [])
+    # Of several GPUs in the machine, the one that it ran on.
+    card: dict[str, Any] = next((each for each in gpus if each.get("name") == row.device), {})
     size = card.get("memory_total_bytes") or max((part.total_bytes for part in row.memory), default=None)
     gpu = model_of_card(row.device, size)
     return replace(

@@ -1,8 +1,7 @@
-"""mig-parted's configuration files, in and out. They name shapes and counts and no places: the planner
-finds those.
+"""Reads and writes mig-parted's configuration files.
 
-A setting that the format does not have is refused, as is what no GPU can be. Knows nothing of our own
-layout files.
+They hold profiles and counts without placements, which the planner chooses. Unknown settings and layouts that
+no GPU supports are refused.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,7 +30,7 @@ class _Frozen(BaseModel):
 
 
 class PartedEntry(_Frozen):
-    """What some GPUs should be."""
+    """The configuration of some GPUs."""
 
     device_filter: str | list[str] | None = Field(default=None, alias="device-filter")
     devices: Literal["all"] | list[Index]
@@ -39,7 +38,7 @@ class PartedEntry(_Frozen):
     mig_devices: dict[str, Count] = Field(default={}, alias="mig-devices")
 
     def concerns(self, index: int, pci_device_id: str) -> bool:
-        """Whether it speaks of this GPU."""
+        """Whether the entry applies to this GPU."""
         return (self.devices == "all" or index in self.devices) and self.allows(pci_device_id)
 
     def allows(self, pci_device_id: str) -> bool:
@@ -51,14 +50,14 @@ class PartedEntry(_Frozen):
 
 
 class PartedFile(_Frozen):
-    """Labelled configurations."""
+    """Labeled configurations."""
 
     version: Literal["v1"]
     mig_configs: dict[str, list[PartedEntry]] = Field(alias="mig-configs")
 
 
 def parse_parted(text: str, source: str) -> PartedFile:
-    """The file's content, or every problem with it."""
+    """Parse a file; raises with every problem in it."""
     try:
         values = OmegaConf.to_container(OmegaConf.create(text))
         file = PartedFile.model_validate(values)
@@ -66,7 +65,7 @@ def parse_parted(text: str, source: str) -> PartedFile:
         problems = [
             Problem(f"{source}: {p.field}", p.message, p.value) for p in problems_of(PartedFile, error)
         ]
-        raise RequestError(problems or [Problem(source, "is no mig-parted configuration")]) from None
+        raise RequestError(problems or [Problem(source, "is not a mig-parted configuration")]) from None
     except (OmegaConfBaseException, YAMLError, ValueError) as error:
         raise RequestError([Problem(source, f"is not valid YAML: {' '.join(str(error).split())}")]) from None
     problems = [
@@ -87,17 +86,19 @@ def entries_of(file: PartedFile, label: str) -> Sequence[PartedEntry]:
 
 
 def targets(file: PartedFile, label: str, states: Iterable[GpuState]) -> dict[int, Layout]:
-    """What each GPU of this machine should be; what is there already keeps its place where it can."""
+    """The target layout of each GPU of this machine; existing slices keep their placement if possible."""
     found: dict[int, Layout] = {}
     entries = entries_of(file, label)
     for state in states:
-        mine = [entry for entry in entries if entry.concerns(state.index, state.pci_device_id)]
-        if len({entry.model_dump_json(include={"mig_enabled", "mig_devices"}) for entry in mine}) > 1:
-            raise RequestError([Problem(label, f"says two different things of GPU {state.index}")])
-        if mine:
-            found[state.index] = _layout(mine[0], state)
+        matching = [entry for entry in entries if entry.concerns(state.index, state.pci_device_id)]
+        if len({entry.model_dump_json(include={"mig_enabled", "mig_devices"}) for entry in matching}) > 1:
+            raise RequestError([Problem(label, f"has two different configurations for GPU {state.index}")])
+        if matching:
+            found[state.index] = _layout(matching[0], state)
     if not found:
-        raise NotFoundError(f"{label!r} speaks of no GPU of this machine: see its devices and device-filter")
+        raise NotFoundError(
+            f"{label!r} applies to no GPU of this machine: check its devices and device-filter"
+        )
     return found
 
 
@@ -110,45 +111,52 @@ def _layout(entry: PartedEntry, state: GpuState) -> Layout:
 
 @dataclass(frozen=True)
 class ValidationResult:
-    """What the table of GPUs says of one configuration."""
+    """The result of validating one configuration against the table of GPUs."""
 
     suits: tuple[str, ...]
-    """GPUs that can be cut so."""
+    """GPUs that support it."""
     unjudged: tuple[str, ...] = ()
-    """What concerns only GPUs that are not in the table."""
+    """Entries that only apply to GPUs outside of the table."""
 
 
 def validated(file: PartedFile) -> dict[str, ValidationResult]:
-    """A verdict for each label; what the GPUs it is meant for cannot be is refused."""
-    verdicts: dict[str, ValidationResult] = {}
+    """Validate each label; a configuration that none of its GPUs supports is refused."""
+    results: dict[str, ValidationResult] = {}
     problems: list[Problem] = []
     for label, entries in file.mig_configs.items():
         suits: dict[str, None] = {}
         unjudged: list[str] = []
         for entry in entries:
-            meant, unknown = _meant(entry)
-            able = [gpu.name for gpu in meant if _fit(gpu, entry.profiles(gpu))]
-            suits |= dict.fromkeys(able)
+            candidates, unknown = _candidates(entry)
+            supported = [gpu.name for gpu in candidates if _fit(gpu, entry.profiles(gpu))]
+            suits |= dict.fromkeys(supported)
             if unknown:
                 unjudged.append(unknown)
-            elif not able:
-                why = why_not(meant[0], entry.profiles(meant[0])) if meant else "no one GPU has all of these"
-                problems.append(Problem(label, f"{_words(entry)} cannot be: {why}"))
-        verdicts[label] = ValidationResult(tuple(suits), tuple(unjudged))
+            elif not supported:
+                why = (
+                    why_not(candidates[0], entry.profiles(candidates[0]))
+                    if candidates
+                    else "no single GPU has all of these"
+                )
+                problems.append(Problem(label, f"{_words(entry)} is impossible: {why}"))
+        results[label] = ValidationResult(tuple(suits), tuple(unjudged))
     if problems:
         raise RequestError(problems)
-    return verdicts
+    return results
 
 
-def _meant(entry: PartedEntry) -> tuple[list[GpuModel], str | None]:
-    """The GPUs of the table that have these shapes and pass the filter, or why the table cannot judge."""
+def _candidates(entry: PartedEntry) -> tuple[list[GpuModel], str | None]:
+    """The GPUs of the table with these profiles that pass the filter, or why the table has no answer."""
     allowed = [gpu for gpu in table().values() if any(map(entry.allows, gpu.pci_device_ids or ("",)))]
     if not allowed:
         return [], f"{_words(entry)}: no GPU in the table passes its device-filter"
-    everywhere = {profile.name for gpu in table().values() for profile in gpu.profiles}
-    strange = next((name for name in entry.mig_devices if name not in everywhere), None)
-    if strange:
-        return [], f"no GPU in the table has {strange!r}; {did_you_mean(strange, everywhere)}"
+    known_profiles = {profile.name for gpu in table().values() for profile in gpu.profiles}
+    unknown_profile = next((name for name in entry.mig_devices if name not in known_profiles), None)
+    if unknown_profile:
+        return (
+            [],
+            f"no GPU in the table has {unknown_profile!r}; {did_you_mean(unknown_profile, known_profiles)}",
+        )
     return [gpu for gpu in allowed if set(entry.mig_devices) <= {p.name for p in gpu.profiles}], None
 
 
@@ -161,7 +169,7 @@ def _words(entry: PartedEntry) -> str:
 
 
 def as_parted(states: Iterable[GpuState], label: str = "current") -> str:
-    """What these GPUs are now, as YAML for mig-parted; places are lost."""
+    """The current layouts as YAML for mig-parted, without placements."""
     entries = []
     for state in states:
         counts: dict[str, int] = {}

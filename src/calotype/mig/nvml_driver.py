@@ -1,7 +1,6 @@
-"""Slices through NVML, the driver's own library: one question, one call, numbers instead of texts.
+"""The MIG driver by NVML, the GPU driver's own library.
 
-Each public call opens and closes the library by itself. Resets are nvidia-smi's, because NVML has none.
-Knows nothing of plans.
+Each public call opens and closes the library. Resets use nvidia-smi, because NVML has none.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,13 +30,13 @@ _REFUSALS = {
     pynvml.NVML_ERROR_NOT_FOUND: Refusal.NOT_FOUND,
 }
 _ABSENT = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT)
-# What NVML writes for a process that is in no slice.
+# NVML's value for a process outside of slices.
 _NO_INSTANCE = 0xFFFFFFFF
 _MAX_PLACES = 16
 
 
 class NvmlDriver:
-    """A `MigDriver` that asks NVML."""
+    """A `MigDriver` that calls NVML."""
 
     def read(self) -> tuple[GpuState, ...]:
         with _session("reading the GPUs"):
@@ -47,29 +46,29 @@ class NvmlDriver:
 
     def set_mode(self, gpu: int, enabled: bool) -> None:
         with _session(f"setting MIG mode of GPU {gpu}"):
-            # The answer is the activation's status, which the caller finds out by looking.
+            # The call returns the activation's status; the caller reads the mode instead.
             pynvml.nvmlDeviceSetMigMode(pynvml.nvmlDeviceGetHandleByIndex(gpu), int(enabled))
 
     def reset(self, gpu: int) -> None:
         SmiDriver().reset(gpu)
 
     def create(self, gpu: int, profile_id: int, start: int, *, with_compute: bool) -> int:
-        with _session(f"making profile {profile_id} at {start} on GPU {gpu}"):
+        with _session(f"creating profile {profile_id} at {start} on GPU {gpu}"):
             handle = pynvml.nvmlDeviceGetHandleByIndex(gpu)
             size = next(each.size for each in _placements(handle, profile_id) if each.start == start)
             place = pynvml.c_nvmlGpuInstancePlacement_t(start, size)
-            made = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(handle, profile_id, byref(place))
+            instance = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(handle, profile_id, byref(place))
             if with_compute:
-                pynvml.nvmlGpuInstanceCreateComputeInstance(made, _usual_compute(made))
-            return int(pynvml.nvmlGpuInstanceGetInfo(made).id)
+                pynvml.nvmlGpuInstanceCreateComputeInstance(instance, _usual_compute(instance))
+            return int(pynvml.nvmlGpuInstanceGetInfo(instance).id)
 
     def create_compute(self, gpu: int, gi_id: int, part: ComputePart) -> int:
-        with _session(f"making a compute instance in {gi_id} on GPU {gpu}"):
+        with _session(f"creating a compute instance in {gi_id} on GPU {gpu}"):
             place = pynvml.c_nvmlComputeInstancePlacement_t(part.start, part.size)
-            made = pynvml.nvmlGpuInstanceCreateComputeInstanceWithPlacement(
+            instance = pynvml.nvmlGpuInstanceCreateComputeInstanceWithPlacement(
                 _gpu_instance(gpu, gi_id), part.profile_id, byref(place)
             )
-            return int(pynvml.nvmlComputeInstanceGetInfo_v2(made).id)
+            return int(pynvml.nvmlComputeInstanceGetInfo_v2(instance).id)
 
     def destroy_compute(self, gpu: int, gi_id: int, ci_id: int) -> None:
         with _session(f"destroying compute instance {ci_id} of {gi_id} on GPU {gpu}"):
@@ -82,7 +81,7 @@ class NvmlDriver:
 
 
 @contextmanager
-def _session(asked: str) -> Iterator[None]:
+def _session(operation: str) -> Iterator[None]:
     try:
         pynvml.nvmlInit()
         try:
@@ -91,17 +90,17 @@ def _session(asked: str) -> Iterator[None]:
             with suppress(pynvml.NVMLError):
                 pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
-        raise DriverError(_REFUSALS.get(error.value, Refusal.OTHER), asked, str(error)) from None
+        raise DriverError(_REFUSALS.get(error.value, Refusal.OTHER), operation, str(error)) from None
 
 
 def _gpu_instance(gpu: int, gi_id: int) -> Any:
     return pynvml.nvmlDeviceGetGpuInstanceById(pynvml.nvmlDeviceGetHandleByIndex(gpu), gi_id)
 
 
-def _or_none(question: Callable[..., Any], *about: Any) -> Any:
-    """The answer, or None where there is no such thing."""
+def _or_none(query: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a query; None if the object does not exist."""
     try:
-        return question(*about)
+        return query(*arguments)
     except pynvml.NVMLError as error:
         if error.value in _ABSENT:
             return None
@@ -116,7 +115,7 @@ def _state(index: int, handle: Any) -> GpuState | None:
     model, name = _model(handle, device), str(pynvml.nvmlDeviceGetName(handle))
     processes = list(_processes(handle))
     instances = tuple(_instances(handle, model, processes)) if mode[0] else ()
-    there = {each.gi_id for each in instances}
+    known_ids = {each.gi_id for each in instances}
     return GpuState(
         index=index,
         name=name,
@@ -126,7 +125,7 @@ def _state(index: int, handle: Any) -> GpuState | None:
         model=model,
         mode=MigMode(bool(mode[0]), bool(mode[1])),
         instances=tuple(sorted(instances, key=lambda each: each.start)),
-        processes=tuple(process for gi, process in processes if gi not in there),
+        processes=tuple(process for gi, process in processes if gi not in known_ids),
     )
 
 
@@ -137,7 +136,7 @@ def _model(handle: Any, device: str) -> GpuModel:
     profiles = [_profile(info, list(_placements(handle, info.id))) for info in infos]
     profiles = [profile for profile in profiles if profile.starts]
     if known and known.name == "A30-24GB":
-        # This card's driver miscounts how many of each there can be.
+        # This GPU's driver reports wrong maximum counts.
         counts = {p.profile_id: p.max_instances for p in known.profiles}
         profiles = [replace(p, max_instances=counts.get(p.profile_id, p.max_instances)) for p in profiles]
     if not profiles:
@@ -150,7 +149,7 @@ def _model(handle: Any, device: str) -> GpuModel:
 
 
 def _profile_info(handle: Any, number: int) -> Any:
-    """None for a shape the card does not have, and for all where the driver is too old to name them."""
+    """None for a profile that the GPU does not have, and for all if the driver is too old to name them."""
     try:
         return _or_none(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, handle, number)
     except pynvml.NVMLError_FunctionNotFound:
@@ -205,7 +204,7 @@ def _compute_profiles(instance: Any) -> Iterator[Any]:
 
 
 def _usual_compute(instance: Any) -> int:
-    """The compute profile over the whole slice: the widest, of equals the one with most processors."""
+    """The compute profile over the whole slice: the widest, then the one with most multiprocessors."""
     widest = max(_compute_profiles(instance), key=lambda info: (info.sliceCount, info.multiprocessorCount))
     return int(widest.id)
 

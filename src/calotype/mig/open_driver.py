@@ -1,4 +1,4 @@
-"""Finds the driver to talk to: NVML, nvidia-smi, or a simulated machine in a file."""
+"""Opens a MIG driver by name: NVML, nvidia-smi, or a simulated machine in a file."""
 
 import shutil
 from pathlib import Path
@@ -27,7 +27,8 @@ def open_driver(name: str) -> MigDriver:
     try:
         NvmlDriver().read()
     except DriverError as error:
-        # The library may be missing where the command is not, as in some containers; all else is an answer.
+        # The library may be missing although the command exists, as in some containers; other errors are
+        # final.
         if error.refusal is Refusal.NO_DRIVER and shutil.which(PROGRAM):
             return SmiDriver()
         raise
@@ -35,7 +36,7 @@ def open_driver(name: str) -> MigDriver:
 
 
 def absolute(name: str) -> str | None:
-    """The same driver for a program that starts elsewhere; None for the automatic one."""
+    """The driver's name for a program with another working directory; None for the automatic one."""
     if name.startswith(SIMULATED):
         return f"{SIMULATED}{Path(name.removeprefix(SIMULATED)).absolute()}"
     return None if name == AUTOMATIC else name

@@ -1,7 +1,7 @@
-"""GPUs that can be cut into slices, and the shapes each offers: a typed view of `gpus.json`.
+"""MIG-capable GPUs and their profiles: a typed view of `gpus.json`.
 
-A slice takes a run of memory slices from one of a few starts, and so many compute slices. Knows nothing of
-which GPU is in this machine: a live driver describes its own GPU with the same types, and its answer wins.
+A slice takes consecutive memory slices from one of a few starts, and a number of compute slices. A live
+driver describes its GPU with the same types, and takes precedence over the table.
 """
 
 import json
@@ -14,22 +14,22 @@ from typing import Any
 from calotype.core.errors import NotFoundError, Problem, RequestError, did_you_mean
 
 GIB = 2**30
-# The smallest share of its named size that a listed slice has: 16.00 GiB in 1g.18gb are 0.954 of 18 GB.
+# The smallest share of a listed slice's size in its name: 16.00 GiB in 1g.18gb are 0.954 of 18 GB.
 _NAMED_SHARE = 0.95
 
 
 @dataclass(frozen=True)
 class Profile:
-    """One shape of slice. None means that nobody has published the figure."""
+    """One profile of a slice. None means that the figure is not published."""
 
     name: str
     profile_id: int
-    """What nvidia-smi calls it on this GPU; another GPU may use the number for another shape."""
+    """nvidia-smi's id on this GPU; another GPU may use the id for another profile."""
     compute_slices: int
     memory_slices: int
     max_instances: int
     starts: tuple[int, ...]
-    """Memory slices at which it may begin."""
+    """Memory slices at which it may start."""
     memory_gib: float | None = None
     sms: int | None = None
     copy_engines: int | None = None
@@ -38,11 +38,11 @@ class Profile:
     jpeg_engines: int | None = None
     ofa_engines: int | None = None
     uncertain: tuple[str, ...] = ()
-    """Fields that were inferred from a sister card."""
+    """Fields that were inferred from a related GPU."""
 
     @property
     def memory_bytes(self) -> int:
-        """As listed, or what the name promises less what the driver has always kept of it."""
+        """As listed, or the size in the name less the share that the driver reserves."""
         if self.memory_gib is not None:
             return int(self.memory_gib * GIB)
         return int(float(self.name.split(".")[1].split("gb")[0]) * 1e9 * _NAMED_SHARE)
@@ -54,17 +54,17 @@ class Profile:
 
     @property
     def has_media(self) -> bool:
-        """Whether it can do every kind of media work: decoding, JPEG and optical flow."""
+        """Whether it has every kind of media engine: decoding, JPEG and optical flow."""
         return bool(self.decoders and self.jpeg_engines and self.ofa_engines)
 
     def taken(self, start: int) -> range:
-        """The memory slices it takes when it begins at `start`."""
+        """The memory slices of a slice that starts at `start`."""
         return range(start, start + self.memory_slices)
 
 
 @dataclass(frozen=True)
 class GpuModel:
-    """One kind of GPU and the shapes it offers."""
+    """One GPU model and its profiles."""
 
     name: str
     memory_slices: int
@@ -75,44 +75,44 @@ class GpuModel:
 
     @cached_property
     def whole(self) -> Profile:
-        """The shape that takes everything."""
+        """The profile of the whole GPU."""
         return max(self.profiles, key=lambda p: (p.memory_slices, p.compute_slices, -len(p.name)))
 
     @property
     def mode_survives_reboot(self) -> bool:
-        """Ampere remembers the mode on the card and needs a reset to change it; later ones neither."""
+        """Ampere stores the mode on the GPU and needs a reset to change it; later GPUs do neither."""
         return self.compute_capability.startswith("8.")
 
     def profile(self, text: str) -> Profile:
-        """The shape called `text`: a name, or the number nvidia-smi has for it on this GPU."""
-        wanted = text.strip().lower().removeprefix("mig ").strip()
+        """The profile `text`: a name, or nvidia-smi's id on this GPU."""
+        requested = text.strip().lower().removeprefix("mig ").strip()
         for profile in self.profiles:
-            if wanted in (profile.name, str(profile.profile_id)):
+            if requested in (profile.name, str(profile.profile_id)):
                 return profile
-        raise RequestError([Problem("profile", self._unknown(wanted), text)])
+        raise RequestError([Problem("profile", self._unknown(requested), text)])
 
     def by_id(self, profile_id: int) -> Profile:
         return self.profile(str(profile_id))
 
-    def _unknown(self, wanted: str) -> str:
-        if wanted.isdigit():
+    def _unknown(self, requested: str) -> str:
+        if requested.isdigit():
             known = ", ".join(f"{p.profile_id} ({p.name})" for p in self.profiles)
-            return f"{self.name} has no profile number {wanted}; it has {known}"
-        near = did_you_mean(wanted, (p.name for p in self.profiles))
-        others = [name for name, gpu in table().items() if wanted in (p.name for p in gpu.profiles)]
-        elsewhere = f" ({', '.join(others)} has it)" if others else ""
-        return f"{self.name} has no profile {wanted!r}{elsewhere}; {near}"
+            return f"{self.name} has no profile number {requested}; it has {known}"
+        near = did_you_mean(requested, (p.name for p in self.profiles))
+        others = [name for name, gpu in table().items() if requested in (p.name for p in gpu.profiles)]
+        other_gpus = f" ({', '.join(others)} has it)" if others else ""
+        return f"{self.name} has no profile {requested!r}{other_gpus}; {near}"
 
 
 @cache
 def table() -> Mapping[str, GpuModel]:
-    """Every GPU in `gpus.json` by name."""
+    """All GPUs in `gpus.json` by name."""
     raw = json.loads((files(__package__) / "gpus.json").read_text("utf-8"))
     return {name: _model(name, entry) for name, entry in raw["gpus"].items()}
 
 
 def model_named(name: str) -> GpuModel:
-    """The GPU of that name in the table."""
+    """The table's GPU of this name."""
     found = {known.lower(): gpu for known, gpu in table().items()}.get(name.strip().lower())
     if found is None:
         raise NotFoundError(f"no GPU {name!r} in the table; {did_you_mean(name, table())}")
@@ -120,12 +120,12 @@ def model_named(name: str) -> GpuModel:
 
 
 def model_of_device(pci_device_id: str) -> GpuModel | None:
-    """The table's GPU for the number a card has on its bus, for instance 0x20B510DE."""
-    wanted = pci_device_id.upper().removeprefix("0X")
+    """The table's GPU for a PCI device id, for instance 0x20B510DE."""
+    requested = pci_device_id.upper().removeprefix("0X")
     numbers = (
         (gpu, known.upper().removeprefix("0X")) for gpu in table().values() for known in gpu.pci_device_ids
     )
-    return next((gpu for gpu, known in numbers if known == wanted), None)
+    return next((gpu for gpu, known in numbers if known == requested), None)
 
 
 def _model(name: str, entry: Mapping[str, Any]) -> GpuModel:

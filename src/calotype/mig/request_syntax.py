@@ -1,8 +1,6 @@
-"""The small language of what must run: `3×sd15@4, 1×sdxl`, `2g.20gb×3,1g.10gb+me`, `2×24gb/0.4`,
-`14,14,14,20`.
+"""Parses workload requests: `3×sd15@4, 1×sdxl`, `2g.20gb×3,1g.10gb+me`, `2×24gb/0.4`, `14,14,14,20`.
 
-Turns text into wishes for one GPU and refuses what makes no sense, every problem at once. Knows nothing of
-where slices go.
+Reports every problem at once.
 """
 
 import re
@@ -24,7 +22,7 @@ _MODEL = re.compile(r"([\w:.-]+?)(?:\s*@\s*(\d+)|\s+at\s+batch\s+(\d+))?\s*(\+me
 
 @dataclass(frozen=True)
 class WorkloadRequest:
-    """One slice that must be there: a shape, or what work needs of it."""
+    """One requested slice: a profile, or a workload's needs."""
 
     label: str
     profile: Profile | None = None
@@ -36,7 +34,7 @@ class WorkloadRequest:
     source: str = "asked for"
 
     def satisfied_by(self, profile: Profile) -> bool:
-        """Whether the shape has the memory and engines; its speed is the planner's to judge."""
+        """Whether the profile has the memory and engines; the planner checks the speed."""
         if self.profile is not None:
             return self.profile == profile
         return profile.memory_bytes >= self.memory_bytes and (profile.has_media or not self.needs_media)
@@ -44,14 +42,14 @@ class WorkloadRequest:
 
 @dataclass(frozen=True)
 class WorkloadRequests:
-    """All slices that must be there, and what the rest of the GPU is to be filled with, if anything."""
+    """All requested slices, and the request that fills the rest of the GPU, if any."""
 
     fixed: tuple[WorkloadRequest, ...]
     filling: WorkloadRequest | None = None
 
 
 def parse_requests(text: str, gpu: GpuModel, figures: PerformanceModel) -> WorkloadRequests:
-    """What the text asks of this GPU."""
+    """Parse the requests for this GPU."""
     fixed: list[WorkloadRequest] = []
     filling: list[WorkloadRequest] = []
     problems: list[Problem] = []
@@ -67,7 +65,7 @@ def parse_requests(text: str, gpu: GpuModel, figures: PerformanceModel) -> Workl
             filling += [want] if count is None else []
             fixed += [want] * (count or 0)
     if not fixed and not filling and not problems:
-        problems.append(Problem("wants", f"nothing is asked for; {HOW_TO}", text))
+        problems.append(Problem("wants", f"the request is empty; {HOW_TO}", text))
     if len(filling) > 1:
         problems.append(Problem("wants", "only one item can be '*' (as many as fit)", text))
     if problems:
@@ -76,7 +74,7 @@ def parse_requests(text: str, gpu: GpuModel, figures: PerformanceModel) -> Workl
 
 
 def requested_profiles(text: str, gpu: GpuModel, figures: PerformanceModel) -> Sequence[Profile] | None:
-    """The shapes, where the text names nothing but shapes."""
+    """The profiles, if the text names only profiles."""
     wants = parse_requests(text, gpu, figures)
     if wants.filling or any(want.profile is None for want in wants.fixed):
         return None
@@ -84,7 +82,7 @@ def requested_profiles(text: str, gpu: GpuModel, figures: PerformanceModel) -> S
 
 
 def _split(item: str, gpu: GpuModel) -> tuple[int | None, str]:
-    """How many (None: as many as fit), and of what."""
+    """Count (None: as many as fit) and item."""
     if match := _COUNT_FIRST.fullmatch(item):
         number, what = match.groups()
     elif match := _COUNT_LAST.fullmatch(item):
@@ -95,7 +93,7 @@ def _split(item: str, gpu: GpuModel) -> tuple[int | None, str]:
         return None, what
     most = gpu.compute_slices
     if not 1 <= int(number) <= most:
-        rule = f"{number} is out of range; {gpu.name} has room for at least 1 and at most {most} slices"
+        rule = f"{number} is out of range; {gpu.name} has room for 1 to {most} slices"
         raise RequestError([Problem("count", rule, number)])
     return int(number), what
 
@@ -107,7 +105,7 @@ def _want(what: str, gpu: GpuModel, figures: PerformanceModel) -> WorkloadReques
         return WorkloadRequest(gpu.profile(what).name, profile=gpu.profile(what))
     match = _MODEL.fullmatch(what)
     if match is None:
-        raise RequestError([Problem("wants", f"{what!r} is not understood; {HOW_TO}", what)])
+        raise RequestError([Problem("wants", f"{what!r} is not a valid request; {HOW_TO}", what)])
     model, short, long, media = match.groups()
     batch = int(short or long or 1)
     if not 1 <= batch <= 4096:

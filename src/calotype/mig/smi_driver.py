@@ -1,6 +1,6 @@
-"""Slices through the `nvidia-smi` command: for hosts where NVML's library is out of reach, and for resets.
+"""The MIG driver by the `nvidia-smi` command: for hosts without NVML's library, and for resets.
 
-Runs one command a call and believes what it reads, not exit codes alone. Knows nothing of plans.
+Every call runs one command and checks its output, not only its exit code.
 """
 
 import os
@@ -19,7 +19,7 @@ from calotype.mig.smi_parser import QueriedGpu
 PROGRAM = "nvidia-smi"
 # A reset of a large card takes half a minute; nothing else takes seconds.
 _TIMEOUT_S = 180.0
-_WORDS = (
+_REFUSALS = (
     ("insufficient permissions", Refusal.NO_PERMISSION),
     ("in use by another client", Refusal.IN_USE),
     ("insufficient resources", Refusal.NO_ROOM),
@@ -28,7 +28,7 @@ _WORDS = (
     ("couldn't communicate with the nvidia driver", Refusal.NO_DRIVER),
     ("not found", Refusal.NOT_FOUND),
 )
-_NOTHING_THERE = ("No MIG-enabled devices found", "No GPU instances found", "No compute instances found")
+_EMPTY_LISTS = ("No MIG-enabled devices found", "No GPU instances found", "No compute instances found")
 
 
 class SmiDriver:
@@ -41,7 +41,7 @@ class SmiDriver:
         queried = smi_parser.parse_query(self._run(["-q", "-x"]))
         if not queried:
             return ()
-        # What a GPU can be does not change while we look.
+        # The available profiles do not change.
         self._shapes = self._shapes or {flag: self._listing(flag) for flag in ("-lgip", "-lgipp")}
         cut = any(gpu.mode.current for gpu in queried)
         lists = {flag: self._run(["mig", flag]) if cut else "" for flag in ("-lgi", "-lci")}
@@ -49,7 +49,7 @@ class SmiDriver:
         return tuple(_state(gpu, self._shapes | lists, uuids) for gpu in queried)
 
     def _listing(self, flag: str) -> str:
-        """Some drivers fail to list shapes while the mode is off: the table then stands in."""
+        """Some drivers fail to list profiles while MIG mode is off: the table is used then."""
         try:
             return self._run(["mig", flag])
         except DriverError:
@@ -63,10 +63,10 @@ class SmiDriver:
 
     def create(self, gpu: int, profile_id: int, start: int, *, with_compute: bool) -> int:
         command = Create(profile_id, start, with_compute).command(gpu)
-        return self._made(command, "GPU")
+        return self._create_and_parse(command, "GPU")
 
     def create_compute(self, gpu: int, gi_id: int, part: ComputePart) -> int:
-        return self._made(CreateCompute(0, part, gi_id).command(gpu), "compute")
+        return self._create_and_parse(CreateCompute(0, part, gi_id).command(gpu), "compute")
 
     def destroy_compute(self, gpu: int, gi_id: int, ci_id: int) -> None:
         self._command(DestroyCompute(gi_id, ci_id).command(gpu))
@@ -74,26 +74,26 @@ class SmiDriver:
     def destroy(self, gpu: int, gi_id: int) -> None:
         self._command(Destroy(gi_id).command(gpu))
 
-    def _made(self, command: str, what: str) -> int:
+    def _create_and_parse(self, command: str, what: str) -> int:
         text = self._command(command)
-        made = smi_parser.parse_made(text, what)
-        if made is None:
+        instance_id = smi_parser.parse_made(text, what)
+        if instance_id is None:
             raise DriverError(
-                Refusal.OTHER, command, f"it reported success and made nothing: {text.strip()!r}"
+                Refusal.OTHER, command, f"it reported success but created nothing: {text.strip()!r}"
             )
-        return made
+        return instance_id
 
     def _command(self, command: str) -> str:
-        """A whole command line as `steps` writes it."""
+        """Run a command line of a step in `diff`."""
         return self._run(command.split()[1:])
 
     def _run(self, arguments: Sequence[str]) -> str:
-        asked = " ".join([PROGRAM, *arguments])
+        command_line = " ".join([PROGRAM, *arguments])
         program = shutil.which(PROGRAM)
         if program is None:
-            raise DriverError(Refusal.NO_DRIVER, asked, f"there is no {PROGRAM} here")
+            raise DriverError(Refusal.NO_DRIVER, command_line, f"{PROGRAM} is not installed")
         try:
-            done = subprocess.run(  # noqa: S603 - fixed arguments and numbers
+            completed = subprocess.run(  # noqa: S603 - fixed arguments and numbers
                 [program, *arguments],
                 capture_output=True,
                 text=True,
@@ -103,16 +103,18 @@ class SmiDriver:
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise DriverError(Refusal.OTHER, asked, str(error)) from None
-        text = f"{done.stdout}\n{done.stderr}"
-        if done.returncode == 0 or any(words in text for words in _NOTHING_THERE):
-            return done.stdout
-        raise DriverError(_refusal(text), asked, " ".join(text.split()) or f"exit code {done.returncode}")
+            raise DriverError(Refusal.OTHER, command_line, str(error)) from None
+        text = f"{completed.stdout}\n{completed.stderr}"
+        if completed.returncode == 0 or any(words in text for words in _EMPTY_LISTS):
+            return completed.stdout
+        raise DriverError(
+            _refusal(text), command_line, " ".join(text.split()) or f"exit code {completed.returncode}"
+        )
 
 
 def _refusal(text: str) -> Refusal:
     lower = text.lower()
-    return next((refusal for words, refusal in _WORDS if words in lower), Refusal.OTHER)
+    return next((refusal for words, refusal in _REFUSALS if words in lower), Refusal.OTHER)
 
 
 def _state(gpu: QueriedGpu, lists: dict[str, str], uuids: dict[tuple[int, int], str]) -> GpuState:
@@ -124,7 +126,7 @@ def _state(gpu: QueriedGpu, lists: dict[str, str], uuids: dict[tuple[int, int], 
         Instance(gi, profile, start, in_order(compute.get(gi, ())), _inside(gpu, gi))
         for gi, profile, start in smi_parser.parse_instances(lists["-lgi"], gpu.index)
     ]
-    there = {each.gi_id for each in instances}
+    known_ids = {each.gi_id for each in instances}
     return GpuState(
         index=gpu.index,
         name=gpu.name,
@@ -134,7 +136,7 @@ def _state(gpu: QueriedGpu, lists: dict[str, str], uuids: dict[tuple[int, int], 
         model=_model(gpu, lists),
         mode=gpu.mode,
         instances=tuple(sorted(instances, key=lambda each: each.start)),
-        processes=tuple(process for gi, process in gpu.processes if gi not in there),
+        processes=tuple(process for gi, process in gpu.processes if gi not in known_ids),
     )
 
 
@@ -143,7 +145,7 @@ def _inside(gpu: QueriedGpu, gi: int) -> tuple[Process, ...]:
 
 
 def _model(gpu: QueriedGpu, lists: dict[str, str]) -> GpuModel:
-    """As the driver lists it; what it does not list (compute capability) is from the table."""
+    """The model as the driver lists it; the compute capability, which it does not list, is from the table."""
     known = model_of_device(gpu.pci_device_id) or model_of_card(gpu.name, None)
     profiles = smi_parser.with_places(
         lists["-lgipp"], gpu.index, smi_parser.parse_profiles(lists["-lgip"], gpu.index)

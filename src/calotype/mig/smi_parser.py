@@ -1,7 +1,6 @@
-"""Reads what nvidia-smi prints about slices: tables by their columns, the query by its XML.
+"""Parses nvidia-smi's output about slices: tables by regular expressions, the query as XML.
 
-Column widths changed between drivers, so rows are recognised by their shape. Knows nothing of running
-commands.
+Column widths changed between drivers, so rows are recognized by their structure.
 """
 
 import re
@@ -30,13 +29,13 @@ _COMPUTE = re.compile(
 )
 _DEVICE = re.compile(r"GPU (?P<gpu>\d+): ")
 _MIG_DEVICE = re.compile(r"\s+MIG \S+\s+Device\s+(?P<index>\d+): \(UUID: (?P<uuid>[^)]+)\)")
-_MADE = re.compile(r"Successfully created (?P<what>GPU|compute) instance ID\s+(?P<id>\d+) on GPU")
-_GIVES_SLICES = {"Enabled": True, "Disabled": False}
+_CREATED = re.compile(r"Successfully created (?P<what>GPU|compute) instance ID\s+(?P<id>\d+) on GPU")
+_MODES = {"Enabled": True, "Disabled": False}
 
 
 @dataclass(frozen=True)
 class QueriedGpu:
-    """What `nvidia-smi -q -x` says of one GPU that can be cut."""
+    """The output of `nvidia-smi -q -x` for one MIG-capable GPU."""
 
     index: int
     name: str
@@ -47,19 +46,19 @@ class QueriedGpu:
     device_places: dict[int, tuple[int, int]]
     """Index of a MIG device → its GPU instance and compute instance."""
     processes: tuple[tuple[int | None, Process], ...]
-    """With the GPU instance each is in."""
+    """Each with its GPU instance."""
 
 
 def parse_query(text: str) -> list[QueriedGpu]:
-    """The GPUs that can be cut; others have no MIG mode."""
+    """The MIG-capable GPUs; others have no MIG mode."""
     root = ET.fromstring(text)  # noqa: S314 - nvidia-smi's own output, no entities but its DTD's name
     driver = root.findtext("driver_version", "")
     found = []
     for index, gpu in enumerate(root.findall("gpu")):
-        current = _GIVES_SLICES.get(gpu.findtext("mig_mode/current_mig", ""))
+        current = _MODES.get(gpu.findtext("mig_mode/current_mig", ""))
         if current is None:
             continue
-        pending = _GIVES_SLICES.get(gpu.findtext("mig_mode/pending_mig", ""), current)
+        pending = _MODES.get(gpu.findtext("mig_mode/pending_mig", ""), current)
         found.append(
             QueriedGpu(
                 index=index,
@@ -95,15 +94,15 @@ def _process(part: ET.Element) -> tuple[int | None, Process]:
 
 
 def parse_profiles(text: str, gpu: int) -> list[Profile]:
-    """`mig -lgip`: every shape of one GPU, without places."""
+    """Parse `mig -lgip`: every profile of one GPU, without placements."""
     found: list[Profile] = []
-    mine = False
+    is_this_gpu = False
     for line in text.splitlines():
         if first := _PROFILE.match(line):
-            mine = int(first["gpu"]) == gpu
-            if mine:
+            is_this_gpu = int(first["gpu"]) == gpu
+            if is_this_gpu:
                 found.append(_profile(first))
-        elif mine and (second := _PROFILE_SECOND.match(line)):
+        elif is_this_gpu and (second := _PROFILE_SECOND.match(line)):
             engines = [int(second[name]) for name in ("ce", "jpeg", "ofa")]
             found[-1] = replace(
                 found[-1], copy_engines=engines[0], jpeg_engines=engines[1], ofa_engines=engines[2]
@@ -127,7 +126,7 @@ def _profile(row: re.Match[str]) -> Profile:
 
 
 def with_places(text: str, gpu: int, profiles: list[Profile]) -> list[Profile]:
-    """`mig -lgipp`: the shapes with the places they may have; a shape without any is left out."""
+    """Parse `mig -lgipp`: add the possible placements to the profiles; drops profiles without any."""
     rows = {
         int(row["id"]): row
         for row in map(_PLACEMENT.match, text.splitlines())
@@ -158,13 +157,13 @@ def live_model(name: str, capability: str, device: str, profiles: list[Profile])
 
 
 def parse_instances(text: str, gpu: int) -> list[tuple[int, int, int]]:
-    """`mig -lgi`: (GPU instance, profile, start) of each."""
+    """Parse `mig -lgi`: (GPU instance, profile, start) of each."""
     rows = [row for row in map(_INSTANCE.match, text.splitlines()) if row and int(row["gpu"]) == gpu]
     return [(int(row["gi"]), int(row["profile"]), int(row["start"])) for row in rows]
 
 
 def parse_compute_instances(text: str, gpu: int) -> list[tuple[int, int, ComputePart]]:
-    """`mig -lci`: (GPU instance, compute instance, place) of each."""
+    """Parse `mig -lci`: (GPU instance, compute instance, placement) of each."""
     rows = [row for row in map(_COMPUTE.match, text.splitlines()) if row and int(row["gpu"]) == gpu]
     return [
         (
@@ -177,7 +176,7 @@ def parse_compute_instances(text: str, gpu: int) -> list[tuple[int, int, Compute
 
 
 def parse_uuids(text: str) -> dict[tuple[int, int], str]:
-    """`-L`: (GPU, MIG device) → UUID."""
+    """Parse `-L`: (GPU, MIG device) → UUID."""
     found: dict[tuple[int, int], str] = {}
     gpu = -1
     for line in text.splitlines():
@@ -189,7 +188,8 @@ def parse_uuids(text: str) -> dict[tuple[int, int], str]:
 
 
 def parse_made(text: str, what: str) -> int | None:
-    """The id of the `GPU` or `compute` instance that was made."""
+    """The id of the created `GPU` or `compute` instance."""
     return next(
-        (int(row["id"]) for row in map(_MADE.match, text.splitlines()) if row and row["what"] == what), None
+        (int(row["id"]) for row in map(_CREATED.match, text.splitlines()) if row and row["what"] == what),
+        None,
     )

@@ -200,7 +200,7 @@ def test_image_to_image_and_inpainting(calotype: Calotype) -> None:
     start.rotate(90).save("start.png")
     changed = calotype("generate", "--from", "outputs/x-seed1.png", "--out", "again")
     assert changed.code == ExitCode.BAD_REQUEST
-    assert "is not the picture it was" in changed.err
+    assert "has changed since the record was made" in changed.err
 
 
 def test_a_picture_is_made_again_in_its_precision_and_prediction(calotype: Calotype) -> None:

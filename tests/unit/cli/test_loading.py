@@ -60,5 +60,5 @@ def test_no_room_for_a_model_is_told_as_such(
     monkeypatch.setattr("calotype.models.model.load_part", full)
     seen = calotype(*words)
     assert seen.code == ExitCode.DOES_NOT_FIT
-    assert seen.err.startswith(f"error: there is no room to load emoji: {why}; end what else uses the device")
+    assert seen.err.startswith(f"error: not enough memory to load emoji: {why}; stop other programs")
     assert not Path("made").exists()

@@ -65,13 +65,13 @@ def test_what_was_away_is_at_home_after_an_error() -> None:
     assert all(one is other for one, other in zip(network.parameters(), before, strict=True))
 
 
-def test_an_encoder_aside_says_the_same_and_learns_words() -> None:
+def test_an_offloaded_encoder_gives_the_same_output_and_learns_words() -> None:
     model = small_engine("emoji").model
 
     def word(_: str) -> list[torch.Tensor]:
         return [torch.full((2, each.config.hidden_size), 0.1) for each in model.text_encoders]
 
     prompt = "a red embedding:pear"
-    plain, aside = (TextConditioner(model, word, aside=aside).encode(prompt) for aside in (False, True))
-    assert torch.equal(plain.context, aside.context)
+    plain, offloaded = (TextConditioner(model, word, offload=each).encode(prompt) for each in (False, True))
+    assert torch.equal(plain.context, offloaded.context)
     assert not torch.equal(plain.context, TextConditioner(model, word).encode("a red").context)

@@ -23,7 +23,7 @@ def with_gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "chosen", "reason"), [(0, "cpu", "torch sees no GPU"), (1, "cuda", "a GPU is here")]
+    ("gpus", "chosen", "reason"), [(0, "cpu", "torch sees no GPU"), (1, "cuda", "torch sees a GPU")]
 )
 def test_a_device_nobody_chose_is_the_gpu_if_there_is_one(
     gpus: int, chosen: str, reason: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -45,7 +45,7 @@ def test_what_is_no_device_of_ours_is_refused(wanted: str, monkeypatch: pytest.M
 def test_a_gpu_that_is_not_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with_gpus(monkeypatch, 2)
     assert choose_device("cuda:1") == torch.device("cuda:1")
-    with pytest.raises(RequestError, match="'cuda:2' is not here: torch sees 2 GPUs; see `calotype doctor`"):
+    with pytest.raises(RequestError, match="'cuda:2' does not exist: torch sees 2 GPUs; see `calotype"):
         choose_device("cuda:2")
     with_gpus(monkeypatch, 0)
     with pytest.raises(RequestError, match="torch sees 0 GPUs"):

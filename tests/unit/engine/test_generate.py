@@ -139,8 +139,8 @@ def test_a_request_and_its_knobs_can_be_mixed(engine: Engine) -> None:
     ("knobs", "says"),
     [
         ({"eta": 0.5, "sampler": "euler"}, "eta: sampler 'euler' has no eta"),
-        ({"clip_skip": 2}, "clip_skip: 2 is too much, this model's text encoders can leave out 1"),
-        ({"micro": {"crop_top_left": (1, 0)}}, "micro: .* is not told sizes and crops"),
+        ({"clip_skip": 2}, "clip_skip: 2 is too large; this model's text encoders can skip at most 1 layers"),
+        ({"micro": {"crop_top_left": (1, 0)}}, "micro: .* does not read sizes and crops"),
         ({"schedule": "simple", "steps": 1000, "strength": 0.5}, "steps: schedule 'simple' has at most 1000"),
         ({"batch_size": 0}, "batch_size: 0 is out of range"),
         ({"width": 513}, "width: 513 is not a multiple of 8"),
@@ -204,8 +204,8 @@ def test_running_out_of_memory_fails_alone(
         ({"beta_end": 1.0}, "its scheduler cannot be used: betas lie between 0 and 1, not from .* to 1.0"),
         ({"num_train_timesteps": 1}, "its scheduler cannot be used: num_train_timesteps is 1, not from 2"),
         ({"trained_betas": [0.1, 0.2]}, "trained_betas, which are not supported"),
-        ({"_class_name": "EDMDPMSolverMultistepScheduler"}, "is EDMDPM.*, whose noise is not supported"),
-        ({"_class_name": "FlowMatchEulerDiscreteScheduler"}, "is FlowMatch.*, whose noise is not supported"),
+        ({"_class_name": "EDMDPMSolverMultistepScheduler"}, "is EDMDPM.*, which is not supported"),
+        ({"_class_name": "FlowMatchEulerDiscreteScheduler"}, "is FlowMatch.*, which is not supported"),
     ],
 )
 def test_a_model_that_cannot_be_run_is_refused_when_loaded(change: dict[str, Any], says: str) -> None:
@@ -221,7 +221,7 @@ def test_a_unet_with_unknown_inputs_is_refused_when_loaded() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"time_cond_proj_dim": 16}, r"how strong the guidance is, .* \(time_cond_proj_dim\)"),
+        ({"time_cond_proj_dim": 16}, r"the guidance scale, .* \(time_cond_proj_dim\)"),
         ({"num_class_embeds": 4}, r"a class \(num_class_embeds\), which is not supported"),
         ({"addition_embed_type": "text", "encoder_hid_dim": 32}, "'text' beside the prompt"),
     ],

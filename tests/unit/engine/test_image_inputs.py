@@ -85,7 +85,7 @@ def test_a_picture_is_found_again_by_its_record(tmp_path: Path) -> None:
     image, noted = describe(str(path))
     assert difference(reopen(noted, "image"), image) == 0
     picture().transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(path)
-    with pytest.raises(RequestError, match=r"mask: .*photo\.png is not the picture it was"):
+    with pytest.raises(RequestError, match=r"mask: .*photo\.png has changed since the record was made"):
         reopen(noted, "mask")
     path.unlink()
     with pytest.raises(NotFoundError, match=r"no picture .*photo\.png"):
@@ -94,7 +94,7 @@ def test_a_picture_is_found_again_by_its_record(tmp_path: Path) -> None:
 
 def test_a_picture_that_was_never_in_a_file_must_be_given_again() -> None:
     _, noted = describe(picture())
-    with pytest.raises(RequestError, match="image: the record's picture was never in a file; give it again"):
+    with pytest.raises(RequestError, match="image: the record's image was never in a file; pass it again"):
         load_image_inputs({"prompt": "x", "image": noted.model_dump()}, None, None)
 
 

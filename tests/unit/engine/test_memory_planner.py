@@ -102,7 +102,7 @@ def test_what_is_refused_at_the_door_never_fits_and_not_much_else_is_let_in(
 )
 def test_the_largest_that_is_named_fits_and_a_little_more_does_not(gib: float, demand: MemoryDemand) -> None:
     message = refusal(gib, demand)
-    named = re.search(r"the largest picture of this shape that fits is (\d+)×(\d+)$", message)
+    named = re.search(r"the largest image of this aspect ratio that fits is (\d+)×(\d+)$", message)
     assert named, message
     fits = replace(demand, width=int(named[1]), height=int(named[2]))
     assert plan_memory(SDXL, budget(gib), fits).peak_bytes <= budget(gib).usable_bytes
@@ -123,7 +123,7 @@ def test_a_refusal_says_what_is_needed_and_what_there_is() -> None:
 
 
 def test_without_any_memory_that_is_said() -> None:
-    assert "not even the smallest picture of this shape fits" in refusal(0.2, MemoryDemand(512, 512))
+    assert "not even the smallest image of this aspect ratio fits" in refusal(0.2, MemoryDemand(512, 512))
 
 
 def test_a_large_picture_in_little_memory_is_decoded_in_tiles() -> None:

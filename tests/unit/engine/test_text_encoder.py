@@ -150,7 +150,7 @@ def test_prompts_are_remembered_until_forgotten(engine: Engine, monkeypatch: pyt
     assert one.encode("a red apple", clip_skip=1) is not first
     one.clear_cache()
     assert one.encode("a red apple") is not first
-    monkeypatch.setattr(text_encoder, "REMEMBERED_BYTES", first.num_bytes * 2)
+    monkeypatch.setattr(text_encoder, "CACHE_BYTES", first.num_bytes * 2)
     for prompt in ("b", "c"):
         one.encode(prompt)
     assert one.encode("a red apple") is not first
@@ -316,6 +316,6 @@ def test_a_long_prompt_read_in_slices_is_the_same_as_read_at_once(model: str) ->
 def test_a_prompt_too_large_to_be_remembered_drops_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     own = small_engine("emoji")
     dog = own.encode("a dog")
-    monkeypatch.setattr(text_encoder, "REMEMBERED_BYTES", 2 * dog.num_bytes)
+    monkeypatch.setattr(text_encoder, "CACHE_BYTES", 2 * dog.num_bytes)
     own.encode("a red apple, " * 400)
     assert own.encode("a dog") is dog

@@ -102,7 +102,7 @@ def test_an_elastic_launch_makes_an_elastic_recipe(handed_in: Any) -> None:
     ("words", "says"),
     [
         (["train", "emoji", "--nodes=2"], "--nodes: says something about a launch; add --launch"),
-        (["train", "emoji", "--launch=slrum"], "--launch: no back end 'slrum'; did you mean 'slurm'"),
+        (["train", "emoji", "--launch=slrum"], "--launch: no backend 'slrum'; did you mean 'slurm'"),
         (
             ["train", "sd15", "trainer.devices=1", "--launch=slurm", "--gpus-per-node=8"],
             "the recipe needs 1 devices × 1 nodes, the launch starts 8 processes × 1 nodes",
@@ -125,7 +125,7 @@ def test_an_elastic_launch_makes_an_elastic_recipe(handed_in: Any) -> None:
         ),
         (
             ["launch", "submit", "--on=local", "train", "emoji", "--device=cpu", "trainer.nodes=2"],
-            "nodes: 2 are more than this one machine",
+            "nodes: 2 nodes are more than this one machine",
         ),
         (
             ["launch", "submit", "--on=local", "train", "emoji", "trainer.devices=0"],

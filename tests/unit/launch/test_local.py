@@ -260,9 +260,9 @@ def test_a_folder_holds_one_job(
     record = hand_in("work_folder=mine")
     assert record.folder.endswith("/mine")
     assert run(["launch", "submit", "--on=local", "--set=work_folder=mine", "doctor"]) == ExitCode.BAD_REQUEST
-    assert "mine holds a job already; use another folder, or {name} in it" in capsys.readouterr().err
+    assert "mine already holds a job; use another folder, or {name} in it" in capsys.readouterr().err
     (Path(record.folder) / "launch.json").unlink()
-    with pytest.raises(NotFoundError, match=r"worked in .*, which has no launch.json any more"):
+    with pytest.raises(NotFoundError, match=r"the folder of job .* no longer has a launch.json"):
         find(record.id)
 
 
@@ -289,11 +289,11 @@ def test_a_damaged_record_hides_no_other_job(
     broken.write_bytes(damage)
     assert run(["launch", "list", "--json"]) == 0
     assert [job["id"] for job in json.loads(capsys.readouterr().out)] == ["whole-1"]
-    assert f"job 'broken-1' is left out: {broken} is no record of a job" in caplog.text
+    assert f"job 'broken-1' is skipped: {broken} is not a job record" in caplog.text
     assert run(["launch", "status", "whole"]) == ExitCode.NOT_FOUND
     assert "did you mean 'whole-1'" in capsys.readouterr().err
     assert run(["launch", "status", "broken-1"]) == ExitCode.BAD_REQUEST
-    assert f"{broken} is no record of a job" in capsys.readouterr().err
+    assert f"{broken} is not a job record" in capsys.readouterr().err
 
 
 def test_two_who_hand_in_at_once_share_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,7 +311,7 @@ def test_two_who_hand_in_at_once_share_no_folder(tmp_path: Path, monkeypatch: py
     assert claim_folder(shared).name == "here-2", "what was taken back or could not be made is free"
     only = spec(HERE, work_folder=str(tmp_path / "only"))
     claim_folder(only)
-    with pytest.raises(RequestError, match="holds a job already"):
+    with pytest.raises(RequestError, match="already holds a job"):
         claim_folder(only)
 
 

@@ -34,7 +34,7 @@ class Node:
         if waits_for is None:
             self._waits_for.set()
 
-    def _run(self, _meeting_place: str, _task: str) -> Iterator[str | int]:
+    def _run(self, _rdzv_endpoint: str, _task: str) -> Iterator[str | int]:
         assert self._waits_for.wait(PATIENCE_S)
         for each in self._said:
             if isinstance(each, Exception):
@@ -46,7 +46,7 @@ class Node:
 def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("ray.get", lambda said: said)
     monkeypatch.setattr(driver, "stopped", Event())
-    monkeypatch.setattr(driver, "LOOK_S", 0.01)
+    monkeypatch.setattr(driver, "POLL_S", 0.01)
     others = set(threading.enumerate())
     yield
     # Ray's own `get`, asked by a reader that is late, would start a cluster in this process.
@@ -61,13 +61,13 @@ def until_told(*said: str | int | Exception) -> Node:
 
 
 def test_lines_of_all_nodes_are_printed_and_all_have_to_end_well(capsys: pytest.CaptureFixture[str]) -> None:
-    assert driver.finished([Node("one", "two", 0), Node("three", 0)], "here:1") == 0
+    assert driver.wait_for_nodes([Node("one", "two", 0), Node("three", 0)], "here:1") == 0
     assert sorted(capsys.readouterr().out.split()) == ["one", "three", "two"]
 
 
 def test_one_that_fails_ends_the_others_and_its_code_is_the_jobs() -> None:
     other = until_told(143)
-    assert driver.finished([Node("fails", 3), other], "here:1") == 3
+    assert driver.wait_for_nodes([Node("fails", 3), other], "here:1") == 3
     assert other.told.is_set()
 
 
@@ -75,21 +75,21 @@ def test_a_lost_node_is_no_failure_even_if_the_others_fail_of_it_first(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     late = until_told(RayError("the node died"))
-    assert driver.finished([Node("lost the others", 8), late], "here:1") == driver.LOST
+    assert driver.wait_for_nodes([Node("lost the others", 8), late], "here:1") == driver.LOST
     assert "node 1 is lost: the node died" in capsys.readouterr().out
 
 
 def test_who_stops_it_wins_over_what_that_breaks() -> None:
     driver.stopped.set()
     nodes = [until_told("saved", 1), until_told(RayError("gone"))]
-    assert driver.finished(nodes, "here:1") == driver.STOPPED
+    assert driver.wait_for_nodes(nodes, "here:1") == driver.STOPPED
 
 
 def test_the_time_limit_leaves_time_to_save(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "TIME_LIMIT_S", 60)
     monkeypatch.setattr(driver, "GRACE_S", 60)
     node = until_told("saved", 0)
-    assert driver.finished([node], "here:1") == driver.TIMED_OUT
+    assert driver.wait_for_nodes([node], "here:1") == driver.TIMED_OUT
 
 
 def test_what_does_not_end_is_given_up(
@@ -98,6 +98,6 @@ def test_what_does_not_end_is_given_up(
     monkeypatch.setattr(driver, "TIMEOUT_S", 0)
     for_good = Event()
     driver.stopped.set()
-    assert driver.finished([Node(0, waits_for=for_good)], "here:1") == driver.STOPPED
+    assert driver.wait_for_nodes([Node(0, waits_for=for_good)], "here:1") == driver.STOPPED
     assert "is killed" in capsys.readouterr().out
     for_good.set()

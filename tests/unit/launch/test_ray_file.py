@@ -173,7 +173,7 @@ class Client:
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Client:
     found = Client()
-    monkeypatch.setattr(client_module, "_connected", lambda _: found)
+    monkeypatch.setattr(client_module, "_connect", lambda _: found)
     monkeypatch.setattr(RayJobs, "nodes", lambda _: [SimpleNamespace(resources_total=each) for each in NODES])
     monkeypatch.setenv("CALOTYPE_STATE", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
@@ -192,7 +192,7 @@ def test_a_lost_answer_is_no_second_job_and_a_lost_question_is_none(client: Clie
     assert record.handle == f"{ADDRESS} {name}"
     assert client.jobs[name].there == ("/fsx/calotype/bin/python job.py", ["job.py", "submission"])
     client.losing = ["question"]
-    with pytest.raises(LaunchError, match=r"no dashboard of a Ray cluster answers: connection reset"):
+    with pytest.raises(LaunchError, match=r"no Ray dashboard answers: connection reset"):
         handed_in(TRAINING)
     assert list(client.jobs) == [name]
 
@@ -251,7 +251,7 @@ def test_a_node_that_did_not_come_up_is_told_in_rays_words(client: Client) -> No
 def test_another_cluster_is_not_asked(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray's own client goes where this variable leads, whatever it is told."""
     monkeypatch.setenv("RAY_ADDRESS", "http://other:8265")
-    with pytest.raises(LaunchError, match=r"RAY_ADDRESS leads to http://head:8265, and the job's cluster is"):
+    with pytest.raises(LaunchError, match=r"RAY_ADDRESS points to http://head:8265, but the job's cluster"):
         RayJobs("http://third:8265")
 
 

@@ -67,13 +67,13 @@ def test_no_value_is_read_by_the_shell(word: str, value: str, backend: str) -> N
 @pytest.mark.parametrize(
     ("backend", "changes", "says"),
     [
-        ("slurm", {"work_folder": "/my folder"}, "work_folder: '/my folder' holds more than letters"),
-        ("slurm", {"work_folder": "/50%"}, "work_folder: '/50%' holds more than"),
-        ("slurm", {"directory": "/a b"}, "directory: '/a b' holds more than"),
-        ("slurm", {"mounts": ["/a:/b"]}, "mounts: only a container has mounts; set image"),
-        ("slurm", {"mounts": ["pvc:a:/b"], "image": "x"}, "mounts: pvc:a:/b is a Kubernetes claim"),
-        ("local", {"nodes": 2}, "nodes: 2 are more than this one machine; use nodes=1"),
-        ("local", {"image": "x"}, "image: local runs in this machine's own Python"),
+        ("slurm", {"work_folder": "/my folder"}, "work_folder: '/my folder' may only hold letters"),
+        ("slurm", {"work_folder": "/50%"}, "work_folder: '/50%' may only hold"),
+        ("slurm", {"directory": "/a b"}, "directory: '/a b' may only hold"),
+        ("slurm", {"mounts": ["/a:/b"]}, "mounts: mounts need a container; set image"),
+        ("slurm", {"mounts": ["pvc:a:/b"], "image": "x"}, "mounts: pvc:a:/b is a Kubernetes volume claim"),
+        ("local", {"nodes": 2}, "nodes: 2 nodes are more than this one machine; use nodes=1"),
+        ("local", {"image": "x"}, "image: local jobs run in this machine's own Python"),
     ],
 )
 def test_what_a_back_end_cannot_do_is_refused(backend: str, changes: dict[str, Any], says: str) -> None:

@@ -72,21 +72,21 @@ def test_gpus_and_slices_are_counted_whatever_their_kind_is_called(
     ("changes", "says"),
     [
         ({"slurm": {"partition": "p6"}}, ["slurm.partition: no partition 'p6'; did you mean 'p5'?"]),
-        ({"slurm": {}, "nodes": 5}, ["at most 4", "nodes: 5 are more than partition cpu has"]),
+        ({"slurm": {}, "nodes": 5}, ["at most 4", "nodes: 5 nodes are more than partition cpu has"]),
         (
             {"slurm": {}, "gpus_per_node": 1},
             ["1 GPUs are more than a node of partition cpu has; ask for at most 0"],
         ),
         ({"slurm": {"partition": "drained"}}, ["slurm.partition: partition drained is down", "time_limit"]),
-        ({"nodes": 4}, ["nodes: 4 are more than partition p5 has", "ask for at most 3"]),
+        ({"nodes": 4}, ["nodes: 4 nodes are more than partition p5 has", "ask for at most 3"]),
         # Three nodes, but only two of them have so many processors.
         (
             {"nodes": 3, "cpus_per_node": 128},
-            ["nodes: 3 are more than partition p5 has", "ask for at most 2"],
+            ["nodes: 3 nodes are more than partition p5 has", "ask for at most 2"],
         ),
         (
             {"nodes": 3, "gpus_per_node": 8, "slurm": {"partition": "p5", "gpu_type": "h100"}},
-            ["nodes: 3 are more than partition p5 has", "ask for at most 2"],
+            ["nodes: 3 nodes are more than partition p5 has", "ask for at most 2"],
         ),
         (
             {"gpus_per_node": 8, "slurm": {"partition": "p5", "gpu_type": "h10"}},

@@ -137,7 +137,7 @@ def test_a_slice_in_use_is_not_touched_and_its_process_is_named(tmp_path: Path) 
     host, driver = cut(tmp_path, "A100-80GB", SEED)
     host.cards[0].holders.append(Holder(4711, "python3", host.cards[0].cuts[2].gi))
     with pytest.raises(
-        DriverError, match=r"2g\.20gb at 4 \(GPU instance 5\) is held by process 4711 \(python3\)"
+        DriverError, match=r"2g\.20gb at 4 \(GPU instance 5\) is in use by process 4711 \(python3\)"
     ):
         apply(driver, 0, EMPTY, tmp_path / "saved.json")
     assert host.log == []
@@ -157,7 +157,7 @@ def test_a_process_that_comes_between_check_and_change_costs_nothing(tmp_path: P
             host.cards[0].holders.append(Holder(99, "guest", 13))
 
     driver.destroy_compute = late_guest  # type: ignore[method-assign]
-    with pytest.raises(ApplyError, match=r"In use by another client.*the former layout is back"):
+    with pytest.raises(ApplyError, match=r"In use by another client.*the former layout is restored"):
         apply(driver, 0, EMPTY, tmp_path / "saved.json")
     (after,) = driver.read()
     host.cards[0].holders.clear()
@@ -168,7 +168,7 @@ def test_a_process_that_comes_between_check_and_change_costs_nothing(tmp_path: P
 def test_a_driver_that_stays_broken_says_where_the_layout_is(tmp_path: Path) -> None:
     host, driver = cut(tmp_path, "A100-80GB", SEED)
     host.fail_at = list(range(5, 500))
-    with pytest.raises(ApplyError, match=r"NOT back.*calotype mig restore .*saved\.json --yes") as told:
+    with pytest.raises(ApplyError, match=r"NOT restored.*calotype mig restore .*saved\.json --yes") as told:
         apply(driver, 0, EMPTY, tmp_path / "saved.json")
     assert not told.value.restored
     host.fail_at = []
@@ -197,7 +197,7 @@ def test_of_several_gpus_all_change_or_none(tmp_path: Path, late: bool) -> None:
             assert [state.layout for state in driver.read()] == list(target.values())
         else:
             assert driver.read() == before, (number, str(failed))
-            also_put_back += "of GPU 0 is back too" in str(failed)
+            also_put_back += "of GPU 0 is restored too" in str(failed)
         if not reached:
             assert also_put_back > 2
             return
@@ -231,7 +231,7 @@ def test_a_second_interruption_is_said_if_it_leaves_anything_undone(tmp_path: Pa
         return create(gpu, profile_id, start, with_compute=with_compute)
 
     driver.create = interrupted  # type: ignore[method-assign]
-    with pytest.raises(ApplyError, match=r"NOT back; it is saved: calotype mig restore .*saved\.json"):
+    with pytest.raises(ApplyError, match=r"NOT restored; it is saved: calotype mig restore .*saved\.json"):
         apply(driver, 0, Layout.of([Slice(0, 9), Slice(4, 9)]), tmp_path / "saved.json")
     interrupts = iter([True] * 2)
     assert restore(driver, before), "pressed twice more, and put back nevertheless"
@@ -250,7 +250,7 @@ def test_a_driver_that_says_yes_and_does_something_else_is_found_out(tmp_path: P
 
     driver.create = elsewhere  # type: ignore[method-assign]
     with pytest.raises(
-        ApplyError, match=r"read back and found 2g\.20gb at 2 instead of 2g\.20gb at 0.*is back"
+        ApplyError, match=r"reading it back shows 2g\.20gb at 2 instead of 2g\.20gb at 0.*is restored"
     ):
         apply(driver, 0, Layout.of([Slice(0, 14)]), tmp_path / "saved.json")
     assert driver.read()[0].layout == EMPTY
@@ -293,7 +293,7 @@ def test_a_virtual_machine_with_a_failure_at_every_call(tmp_path: Path, late: bo
 def test_a_held_card_is_not_reset(tmp_path: Path) -> None:
     host = new_host("A100-80GB")
     host.cards[0].holders.append(Holder(77, "nvidia-persistenced"))
-    with pytest.raises(DriverError, match=r"the whole card is held by process 77 \(nvidia-persistenced\)"):
+    with pytest.raises(DriverError, match=r"the whole GPU is in use by process 77 \(nvidia-persistenced\)"):
         apply(SimulatedDriver(host), 0, SEED, tmp_path / "saved.json")
     assert host.log == []
 
@@ -324,7 +324,7 @@ def test_a_lost_card_is_said_to_be_lost(tmp_path: Path) -> None:
 def test_layouts_that_break_a_rule_are_refused_before_anything(tmp_path: Path) -> None:
     host, driver = cut(tmp_path, "A100-80GB", EMPTY)
     bad = {
-        Layout.of([Slice(1, 14)]): "cannot begin at memory slice 1",
+        Layout.of([Slice(1, 14)]): "cannot start at memory slice 1",
         Layout.of([Slice(0, 9), Slice(2, 14)]): "share memory slice 2",
         Layout.of([Slice(0, 20), Slice(1, 20)]): "allows 1",
         Layout(False, (Slice(0, 9),)): "need MIG mode",

@@ -263,7 +263,7 @@ BAD: dict[str, tuple[Callable[[FakeHost], Any], tuple[str, ...], int, str]] = {
         7,
         "GPU is lost",
     ),
-    "no such GPU": (_as_it_is, ("apply", "9", "--gpu", "3", "--yes"), 4, "no GPU 3"),
+    "no such GPU": (_as_it_is, ("apply", "9", "--gpu", "3", "--yes"), 4, "no MIG-capable GPU 3"),
     "no such file": (_as_it_is, ("restore", "nowhere.json", "--yes"), 4, "cannot be read"),
     "nothing said": (_as_it_is, ("apply",), 2, "give either WANTS or --from"),
     "no such objective": (_as_it_is, ("plan", "9", "--objective", "best"), 2, "not an objective"),
@@ -331,7 +331,7 @@ def test_nvidia_smi_does_the_whole_way(machine: Machine, nvidia_smi: Path) -> No
     assert [cut.gi for cut in machine.host.cards[0].cuts] == [5, 6, 3, 9], "a mirrored unit's ids"
     machine.change(lambda host: setattr(host, "fail_at", [host.calls + 16]))
     failed = machine.call("mig", "apply", "off", "--yes", "--driver", "nvidia-smi")
-    assert (failed.code, "the former layout is back" in failed.err) == (7, True)
+    assert (failed.code, "the former layout is restored" in failed.err) == (7, True)
     assert slices(machine) == SEED
 
 
@@ -360,7 +360,7 @@ def test_nvml_refusals_and_failures_leave_things_as_they_were(machine: Machine, 
     machine.change(lambda host: host.cards[0].holders.clear())
     machine.change(lambda host: setattr(host, "fail_at", [host.calls + 6]))
     failed = with_nvml("apply", "empty", "--yes")
-    assert (failed.returncode, "the former layout is back" in failed.stderr) == (7, True)
+    assert (failed.returncode, "the former layout is restored" in failed.stderr) == (7, True)
     machine.change(lambda host: setattr(host, "is_root", False))
     refused = with_nvml("apply", "empty", "--yes")
     assert (refused.returncode, "run it as root" in refused.stderr) == (7, True)

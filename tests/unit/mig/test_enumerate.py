@@ -112,7 +112,7 @@ def test_media_engines_are_not_shared() -> None:
 @pytest.mark.parametrize(
     ("numbers", "reason", "advice"),
     [
-        ((9, 9, 19), "they take 9 memory slices and there are 8", "2× 3g.40gb or"),
+        ((9, 9, 19), "they need 9 memory slices and there are 8", "2× 3g.40gb or"),
         ((5, 5), "at most 1× 4g.40gb", "1× 4g.40gb would"),
         ((14, 14, 14, 14), "at most 3× 2g.20gb", "3× 2g.20gb would"),
     ],

@@ -82,7 +82,7 @@ def test_bad_configurations_are_refused(entry: str, message: str) -> None:
         ("version: v2\nmig-configs: {}\n", "version"),
         ("version: v1\nmig-configs: {}\nextra: 1\n", "extra: is not a known setting"),
         ("version: [v1\n", "is not valid YAML"),
-        ("- a\n- b\n", "is no mig-parted configuration"),
+        ("- a\n- b\n", "is not a mig-parted configuration"),
     ],
 )
 def test_files_of_another_kind_are_refused(text: str, message: str) -> None:
@@ -93,8 +93,8 @@ def test_files_of_another_kind_are_refused(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        ("{3g.40gb: 3}", r"\{3g\.40gb: 3\} cannot be: 3× 3g\.40gb do not fit on A100-80GB"),
-        ("{1g.5gb: 1, 1g.10gb+me: 1}", "no one GPU has all of these"),
+        ("{3g.40gb: 3}", r"\{3g\.40gb: 3\} is impossible: 3× 3g\.40gb do not fit on A100-80GB"),
+        ("{1g.5gb: 1, 1g.10gb+me: 1}", "no single GPU has all of these"),
     ],
 )
 def test_configurations_no_gpu_can_be_are_refused(shapes: str, message: str) -> None:
@@ -109,11 +109,11 @@ def test_labels_and_contradictions() -> None:
     file = mig_parted.parse_parted(DEFAULTS, "defaults")
     with pytest.raises(NotFoundError, match="did you mean 'all-balanced'"):
         mig_parted.targets(file, "all-balance", states)
-    with pytest.raises(NotFoundError, match="speaks of no GPU"):
+    with pytest.raises(NotFoundError, match="applies to no GPU"):
         mig_parted.targets(file, "all-3g.71gb", states)
     entries = "  - {devices: all, mig-enabled: true}\n  - {devices: [0], mig-enabled: false}\n"
     both = f"version: v1\nmig-configs:\n  a:\n{entries}"
-    with pytest.raises(RequestError, match="two different things of GPU 0"):
+    with pytest.raises(RequestError, match="two different configurations for GPU 0"):
         mig_parted.targets(mig_parted.parse_parted(both, "both"), "a", states)
 
 
@@ -130,9 +130,9 @@ def test_layout_files_keep_places_and_insides(tmp_path: Path) -> None:
     ("change", "error", "message"),
     [
         ({"colour": "red"}, RequestError, "colour: is not a known setting"),
-        ({"uuid": "GPU-other"}, NotFoundError, "is for GPU GPU-other .*which is not here"),
+        ({"uuid": "GPU-other"}, NotFoundError, "is for GPU GPU-other .*which this machine does not have"),
         ({"slices": [{"profile": "1g.5gb", "start": 0}]}, RequestError, "A100-40GB has it"),
-        ({"slices": [{"profile": "2g.20gb", "start": 1}]}, DoesNotFitError, "cannot begin at memory slice 1"),
+        ({"slices": [{"profile": "2g.20gb", "start": 1}]}, DoesNotFitError, "cannot start at memory slice 1"),
         ({"mig_enabled": "yes"}, RequestError, "mig_enabled"),
     ],
 )

@@ -187,7 +187,7 @@ def test_lines_in_pieces_are_told_and_passed_over(tmp_path: Path, caplog: pytest
     assert predict(known, gpu, gpu.whole, "sd15", 4).per_s == pytest.approx(5.0 * 20)
     assert f"{path}:2: " in caplog.text
     path.write_bytes(whole[:100])
-    with pytest.raises(RequestError, match="is no file of records"):
+    with pytest.raises(RequestError, match="is not a file of records"):
         with_records(shipped(), [path])
 
 

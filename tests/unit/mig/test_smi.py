@@ -160,7 +160,7 @@ def test_success_that_made_nothing_is_no_success(
     nvidia_smi: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nvidia_smi.write_text("#!/bin/sh\necho 'All done.'\n")
-    with pytest.raises(DriverError, match="reported success and made nothing"):
+    with pytest.raises(DriverError, match="reported success but created nothing"):
         SmiDriver().create(0, 14, 0, with_compute=True)
 
 
@@ -178,5 +178,5 @@ def test_a_driver_that_lists_no_shapes_is_helped_out_by_the_table(machine: Machi
 
 def test_without_nvidia_smi_there_is_no_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(DriverError, match="there is no nvidia-smi here"):
+    with pytest.raises(DriverError, match="nvidia-smi is not installed"):
         SmiDriver().read()

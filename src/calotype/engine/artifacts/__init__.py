@@ -1,5 +1,5 @@
-"""Engines prepared ahead of time: what was compiled is kept, so that the next start need not compile.
+"""Engines built ahead of time: compiled artifacts are stored, so that the next start need not compile.
 
-Reading order: `shapes.py`, `target.py` (what an engine is built for), `artefact.py` (the folder it is kept
-in), `build.py`, `use.py`. Weights are never kept: an engine serves every model of the same architecture.
+Reading order: `shapes.py`, `cache_key.py` (what an engine is built for), `store.py` (the folders of engines),
+`build.py`, `lookup.py`. Weights are never stored: an engine serves every model of the same architecture.
 """

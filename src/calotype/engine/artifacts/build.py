@@ -1,4 +1,4 @@
-"""Builds an engine ahead of time and keeps it. Knows nothing of command lines."""
+"""Builds an engine ahead of time and stores its artifacts."""
 
 from __future__ import annotations
 
@@ -34,37 +34,37 @@ from calotype.models.resolve import resolve_model
 TRITON, INDUCTOR, REGIONS = "triton", "inductor.bin", "regions"
 
 CollectArtifacts = Callable[[Model, CacheKey, Path, Progress], None]
-"""Runs a model as the target says, and leaves in the folder what was compiled for it."""
+"""Runs a model as the cache key says, and writes the compiled artifacts to the folder."""
 
 
 @dataclass(frozen=True)
 class BuiltArtifacts:
-    """An engine that is there now."""
+    """The result of a build."""
 
     artefact: Artifact
     already: bool
-    """Whether it was there before."""
+    """Whether it existed before."""
 
 
-def compile_caches(model: Model, target: CacheKey, folder: Path, progress: Progress) -> None:
-    """What Triton and torch make of the target's shapes; for some presets that is nothing on a CPU."""
-    runs = CompileManager({}, read_package, partial(_compiled_into, folder / REGIONS), wait=True)
-    networks = build_preset(model, target.preset, runs=runs)
-    engine = Engine(model, preset=target.preset, networks=networks)
+def compile_caches(model: Model, cache_key: CacheKey, folder: Path, progress: Progress) -> None:
+    """Collect what Triton and torch compile for the key's shapes; nothing for some presets on a CPU."""
+    runs = CompileManager({}, read_package, partial(_compile_into, folder / REGIONS), wait=True)
+    networks = build_preset(model, cache_key.preset, runs=runs)
+    engine = Engine(model, preset=cache_key.preset, networks=networks)
     if model.device.type != "cuda":
-        engine.warm_up(target.shapes, progress)
+        engine.warm_up(cache_key.shapes, progress)
         return
     with triton_cache_in(folder / TRITON):
-        engine.warm_up(target.shapes, progress)
+        engine.warm_up(cache_key.shapes, progress)
     saved = torch.compiler.save_cache_artifacts()
     if saved is not None:
         (folder / INDUCTOR).write_bytes(saved[0])
 
 
-def _compiled_into(folder: Path, order: CompileRequest) -> Path:
+def _compile_into(folder: Path, compile_request: CompileRequest) -> Path:
     folder.mkdir(exist_ok=True)
-    path = folder / f"{order.signature}{SUFFIX}"
-    write_package(order, path)
+    path = folder / f"{compile_request.signature}{SUFFIX}"
+    write_package(compile_request, path)
     return path
 
 
@@ -79,30 +79,34 @@ def build(
     progress: Progress | None = None,
     collect: CollectArtifacts = compile_caches,
 ) -> BuiltArtifacts:
-    """Prepare a model's architecture for shapes, or find that it has been.
+    """Build an engine for a model's architecture and shapes, unless it exists.
 
-    For a process of its own: what was compiled before in this one would be missing from the engine.
+    Run this in a process of its own: artifacts that this process compiled before would be missing.
     """
-    watcher = progress or Silent()
+    reporter = progress or Silent()
     chosen = choose_device(device)
     dtype = choose_dtype(precision, chosen)
     found = resolve_model(model, models=models_folder)
     with found.weights as weights:
-        target = cache_key_of(weights.architecture, preset=preset, shapes=shapes, dtype=dtype, device=chosen)
-        with locked(target.key, watcher):
-            kept = read(engines_dir() / target.key)
-            if _whole(kept):
-                return BuiltArtifacts(kept, already=True)
-            live = load_model(weights, found.identity, dtype=dtype, device=chosen, progress=watcher)
-            made = write(
-                weights.architecture.name, target, lambda folder: collect(live, target, folder, watcher)
+        cache_key = cache_key_of(
+            weights.architecture, preset=preset, shapes=shapes, dtype=dtype, device=chosen
+        )
+        with locked(cache_key.key, reporter):
+            existing = read(engines_dir() / cache_key.key)
+            if _is_intact(existing):
+                return BuiltArtifacts(existing, already=True)
+            live = load_model(weights, found.identity, dtype=dtype, device=chosen, progress=reporter)
+            artifact = write(
+                weights.architecture.name,
+                cache_key,
+                lambda folder: collect(live, cache_key, folder, reporter),
             )
-            return BuiltArtifacts(made, already=False)
+            return BuiltArtifacts(artifact, already=False)
 
 
-def _whole(kept: Artifact) -> bool:
+def _is_intact(existing: Artifact) -> bool:
     try:
-        check_files(kept)
+        check_files(existing)
     except DamagedArtifactError:
         return False
     return True

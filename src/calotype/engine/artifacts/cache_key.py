@@ -1,7 +1,4 @@
-"""What an engine is built for, to the last ingredient: two targets with one key can share what was compiled.
-
-Knows nothing of files.
-"""
+"""The cache key of an engine: everything that decides what is compiled. Equal keys share artifacts."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from calotype.models.architecture import Architecture
 from calotype.version import VERSION
 
 FORMAT = 3
-"""Raised when artefacts of before can no longer be read or used."""
+"""Incremented when older artifacts can no longer be read or used."""
 KEY_LENGTH = 16
 
 
@@ -33,7 +30,7 @@ class Frozen(BaseModel):
 
 
 class Software(Frozen):
-    """The versions that decide what compiled code looks like."""
+    """The versions that determine compiled code."""
 
     calotype: str
     torch: str | None
@@ -45,16 +42,16 @@ class Device(Frozen):
     """A kind of device."""
 
     name: str
-    """'cpu' and what it can do as a short digest, or the GPU's name."""
+    """'cpu' and a short digest of its instruction sets, or the GPU's name."""
     capability: str | None
     """A GPU's compute capability."""
 
 
 class CacheKey(Frozen):
-    """Everything that decides what is compiled."""
+    """Everything that determines what is compiled."""
 
     network: str
-    """sha256 of the configurations of the model's parts. Weights have no say."""
+    """sha256 of the configurations of the model's parts; independent of weights."""
     preset: str
     passes: tuple[str, ...]
     shapes: tuple[Shape, ...]
@@ -68,9 +65,9 @@ class CacheKey(Frozen):
         return _digest(values)[:KEY_LENGTH]
 
     def serves(self, other: CacheKey) -> bool:
-        """Whether what was compiled for this is what `other` needs: all alike but for shapes.
+        """Whether the artifacts of this key fit `other`: all fields but the shapes are equal.
 
-        Each shape is compiled by itself, so one that `other` does not ask for is not in the way.
+        Each shape is compiled by itself, so additional shapes do no harm.
         """
         return self.model_copy(update={"shapes": ()}) == other.model_copy(update={"shapes": ()})
 
@@ -83,7 +80,7 @@ def cache_key_of(
     dtype: torch.dtype,
     device: torch.device,
 ) -> CacheKey:
-    """The target of a model on this machine."""
+    """The cache key of a model on this machine."""
     return CacheKey(
         network=_digest({part: _settings(config) for part, config in architecture.parts().items()}),
         preset=preset,
@@ -103,7 +100,7 @@ def current_software() -> Software:
 
 
 def current_devices() -> list[Device]:
-    """Every kind of device that an engine could run on now."""
+    """Every kind of device on this machine that an engine can run on."""
     gpus = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
     return [_device(device) for device in (torch.device("cpu"), *gpus)]
 
@@ -112,12 +109,12 @@ def _device(device: torch.device) -> Device:
     if device.type == "cuda":
         capability = ".".join(str(number) for number in torch.cuda.get_device_capability(device))
         return Device(name=device_name(device), capability=capability)
-    return Device(name=f"cpu {_abilities()}", capability=None)
+    return Device(name=f"cpu {_cpu_features()}", capability=None)
 
 
 @cache
-def _abilities() -> str:
-    """Code is compiled for the very instructions that this CPU knows."""
+def _cpu_features() -> str:
+    """Digest of the CPU's instruction sets: code is compiled for exactly these."""
     about = Path("/proc/cpuinfo")
     lines = about.read_text("utf-8").splitlines() if about.exists() else []
     known = next((line for line in lines if line.startswith(("flags", "Features"))), processor())
@@ -125,7 +122,7 @@ def _abilities() -> str:
 
 
 def _settings(config: Any) -> dict[str, Any]:
-    """Without the notes that files carry about who wrote them."""
+    """The configuration without metadata about its writer."""
     return {key: value for key, value in config.items() if key == "_class_name" or not key.startswith("_")}
 
 

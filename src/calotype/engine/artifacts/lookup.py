@@ -1,4 +1,4 @@
-"""Finds the engines that were built for a target and puts their caches to use. Knows nothing of building."""
+"""Finds the engines built for a cache key and installs their caches."""
 
 from __future__ import annotations
 
@@ -20,53 +20,55 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class FoundArtifacts:
-    """What was built before, all engines together: each may have been built for other shapes."""
+    """The artifacts of all matching engines; each may have been built for other shapes."""
 
     shapes: tuple[Shape, ...] = ()
     regions: Mapping[str, Path] = field(default_factory=dict)
-    """Compiled regions by their signatures."""
+    """Compiled regions by signature."""
 
 
-def use_artifacts(target: CacheKey) -> FoundArtifacts:
-    """Make what was compiled for the target known, whatever its shapes, before anything is compiled.
+def use_artifacts(cache_key: CacheKey) -> FoundArtifacts:
+    """Install the artifacts that fit the cache key, of any shape, before anything is compiled.
 
-    A damaged engine is refused with a warning, and the work goes on without it.
+    A damaged engine is skipped with a warning.
     """
     shapes: set[Shape] = set()
     regions: dict[str, Path] = {}
-    for one in _candidates(target):
+    for artifact in _candidates(cache_key):
         try:
-            description = check_files(one)
-            _hand_over(one.folder, [Path(file.name) for file in description.files])
-        # Whatever a cache's reader may raise: a picture can be made without.
+            description = check_files(artifact)
+            _install(artifact.folder, [Path(file.name) for file in description.files])
+        # Any error of a cache's reader: inference works without it.
         except Exception as error:
-            fix = f"`calotype engine remove {one.key}`, then build it again"
-            _log.warning("engine %s is not used: %s; %s", one.key, error, fix)
+            fix = f"`calotype engine remove {artifact.key}`, then build it again"
+            _log.warning("engine %s is not used: %s; %s", artifact.key, error, fix)
             continue
         built_for = description.target.shapes
-        _log.info("engine: %s, built for %s", one.key, ", ".join(str(shape) for shape in built_for))
+        _log.info("engine: %s, built for %s", artifact.key, ", ".join(str(shape) for shape in built_for))
         shapes.update(built_for)
-        regions.update(_regions(one, description))
+        regions.update(_regions(artifact, description))
     return FoundArtifacts(tuple(sorted(shapes)), regions)
 
 
-def _regions(one: Artifact, description: Description) -> dict[str, Path]:
+def _regions(artifact: Artifact, description: Description) -> dict[str, Path]:
     names = [Path(file.name) for file in description.files]
-    return {name.stem: one.folder / name for name in names if name.is_relative_to(REGIONS)}
+    return {name.stem: artifact.folder / name for name in names if name.is_relative_to(REGIONS)}
 
 
-def _candidates(target: CacheKey) -> list[Artifact]:
-    """Those that say they serve the target, and those that say nothing."""
+def _candidates(cache_key: CacheKey) -> list[Artifact]:
+    """Artifacts that fit the key, and those without a readable description."""
     try:
-        kept = [one for one in list_artifacts() if not one.other_format]
+        artifacts = [each for each in list_artifacts() if not each.other_format]
     except OSError as error:
         _log.warning("prepared engines are not used: %s", error)
         return []
-    return [one for one in kept if one.description is None or one.description.target.serves(target)]
+    return [
+        each for each in artifacts if each.description is None or each.description.target.serves(cache_key)
+    ]
 
 
-def _hand_over(folder: Path, files: list[Path]) -> None:
-    """Only files that were checked."""
+def _install(folder: Path, files: list[Path]) -> None:
+    """Install only files that were checked."""
     kernels = [file.relative_to(TRITON) for file in files if file.is_relative_to(TRITON)]
     if kernels:
         install_triton_cache(folder / TRITON, kernels)

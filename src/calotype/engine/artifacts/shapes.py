@@ -1,4 +1,4 @@
-"""Sizes of pictures and how many at once, as an engine is prepared for. Knows nothing of engines."""
+"""Shapes that an engine is built for: image size and batch size."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from calotype.core.errors import Problem, RequestError
 from calotype.spec.generate_request import GenerateRequest
 
-_WRITTEN = re.compile(r"(\d{1,6})x(\d{1,6})(?:x(\d{1,6}))?")
+_PATTERN = re.compile(r"(\d{1,6})x(\d{1,6})(?:x(\d{1,6}))?")
 
 
 @dataclass(frozen=True, order=True)
 class Shape:
-    """One batch of pictures."""
+    """One batch of images."""
 
     width: int
     height: int
@@ -24,7 +24,7 @@ class Shape:
 
 
 def parse_shapes(text: str) -> tuple[Shape, ...]:
-    """`512x512x1,1024x1024x4`: width, height and pictures at once; every problem is reported at once."""
+    """Parse `512x512x1,1024x1024x4`: width, height and batch size; reports every problem at once."""
     shapes: list[Shape] = []
     problems: list[Problem] = []
     for part in text.split(","):
@@ -38,14 +38,14 @@ def parse_shapes(text: str) -> tuple[Shape, ...]:
 
 
 def _shape(text: str) -> Shape:
-    written = _WRITTEN.fullmatch(text)
-    if not written:
+    match = _PATTERN.fullmatch(text)
+    if not match:
         rule = f"{text[:60]!r} is not a shape; write WIDTHxHEIGHTxCOUNT, such as 512x512x1"
         raise RequestError([Problem("shapes", rule, text[:60])])
-    shape = Shape(*(int(number) for number in written.groups(default="1")))
+    shape = Shape(*(int(number) for number in match.groups(default="1")))
     try:
         GenerateRequest.parse({"prompt": "", **vars(shape)})
     except RequestError as error:
-        found = (Problem("shapes", f"{text}: {problem}", text) for problem in error.problems)
-        raise RequestError(found) from None
+        problems = (Problem("shapes", f"{text}: {problem}", text) for problem in error.problems)
+        raise RequestError(problems) from None
     return shape

@@ -1,7 +1,7 @@
-"""The folders engines are kept in: written whole, listed, checked and removed. Knows nothing of compiling.
+"""The artifact store: one folder per engine, written atomically, listed, checked and removed.
 
-A folder named by its key holds `engine.json` and the files it lists. What begins with a dot is not an engine:
-locks, and what a killed build left behind, which the next one with that key removes.
+A folder named by its key holds `engine.json` and the files it lists. Names that begin with a dot are not
+engines: locks, and remains of killed builds, which the next build with that key removes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from calotype.engine.artifacts.cache_key import FORMAT, CacheKey, Frozen
 from calotype.models.save import write_atomically
 
 DESCRIPTION = "engine.json"
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 State = Literal["ok", "damaged", "stale"]
 
 
@@ -47,7 +47,7 @@ class StoredFile(Frozen):
 
 
 class Description(Frozen):
-    """What an engine's folder says of itself."""
+    """The contents of `engine.json`."""
 
     format: int = FORMAT
     model: str
@@ -59,12 +59,12 @@ class Description(Frozen):
 
 @dataclass(frozen=True)
 class Artifact:
-    """A folder that should be an engine, as far as it can be read."""
+    """An engine's folder, as far as it is readable."""
 
     folder: Path
     description: Description | None = None
     unreadable: str | None = None
-    """Why there is no description."""
+    """Reason for a missing description."""
     other_format: bool = False
 
     @property
@@ -73,7 +73,7 @@ class Artifact:
 
 
 class DamagedArtifactError(Exception):
-    """A file of an engine is not what it was; says which."""
+    """A file of an engine has changed; the message names it."""
 
 
 def engines_dir() -> Path:
@@ -81,68 +81,70 @@ def engines_dir() -> Path:
 
 
 def list_artifacts() -> list[Artifact]:
-    """All that are kept, in the order of their keys. Files are not looked into."""
+    """All engines in the order of their keys. Does not check their files."""
     root = engines_dir()
     if not root.is_dir():
         return []
-    return [read(place) for place in sorted(root.iterdir()) if place.is_dir() and place.name[0] != "."]
+    return [read(each) for each in sorted(root.iterdir()) if each.is_dir() and each.name[0] != "."]
 
 
 def find_artifact(key: str) -> Artifact:
-    """The one with this key."""
-    kept = {one.key: one for one in list_artifacts()}
-    if key not in kept:
-        raise NotFoundError(f"no engine {key[:60]!r} in {engines_dir()}; {did_you_mean(key[:60], kept)}")
-    return kept[key]
+    """The engine with this key."""
+    artifacts = {each.key: each for each in list_artifacts()}
+    if key not in artifacts:
+        raise NotFoundError(f"no engine {key[:60]!r} in {engines_dir()}; {did_you_mean(key[:60], artifacts)}")
+    return artifacts[key]
 
 
 def read(folder: Path) -> Artifact:
     try:
         text = (folder / DESCRIPTION).read_bytes()
-        written = json.loads(text)
-        if isinstance(written, dict) and written.get("format", FORMAT) != FORMAT:
-            return Artifact(folder, None, f"its format is {written['format']}, this is {FORMAT}", True)
+        values = json.loads(text)
+        if isinstance(values, dict) and values.get("format", FORMAT) != FORMAT:
+            return Artifact(
+                folder, None, f"its format is {values['format']}, this version reads {FORMAT}", True
+            )
         description = Description.model_validate_json(text)
     except OSError as error:
         return Artifact(folder, None, f"{DESCRIPTION} cannot be read: {error.strerror}")
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
+        field = ".".join(str(part) for part in first["loc"])
         return Artifact(
-            folder, None, f"{DESCRIPTION} is not a description of an engine: {place} {first['msg']}"
+            folder, None, f"{DESCRIPTION} is not a description of an engine: {field} {first['msg']}"
         )
     except ValueError:
         return Artifact(folder, None, f"{DESCRIPTION} is not JSON")
     return Artifact(folder, description)
 
 
-def check_files(one: Artifact) -> Description:
-    """The description of an engine whose every file is the one that was built; else a DamagedError."""
-    if one.description is None:
-        raise DamagedArtifactError(one.unreadable)
-    if one.description.target.key != one.key:
+def check_files(artifact: Artifact) -> Description:
+    """Check every file of an engine and return its description; raises DamagedArtifactError."""
+    if artifact.description is None:
+        raise DamagedArtifactError(artifact.unreadable)
+    if artifact.description.target.key != artifact.key:
         raise DamagedArtifactError(
-            f"its folder is named {one.key}, it was built as {one.description.target.key}"
+            f"its folder is named {artifact.key}, but it was built as {artifact.description.target.key}"
         )
-    for file in one.description.files:
+    for file in artifact.description.files:
         try:
-            found = _stored(one.folder, file.name)
+            current = _describe_file(artifact.folder, file.name)
         except OSError as error:
             raise DamagedArtifactError(f"{file.name} cannot be read: {error.strerror}") from error
-        if found != file:
-            raise DamagedArtifactError(f"{file.name} is not what was built: its size or sha256 differs")
-    return one.description
+        if current != file:
+            raise DamagedArtifactError(f"{file.name} differs from the built file in size or sha256")
+    return artifact.description
 
 
 @contextmanager
 def locked(key: str, progress: Progress | None = None) -> Iterator[None]:
-    """One process at a time for one key; a killed one's lock is free."""
-    with _explained():
+    """Lock a key for one process at a time; the lock of a killed process is released."""
+    with _explain_os_errors():
         lock = _lock(key)
         try:
             lock.acquire(blocking=False)
         except Timeout:
-            (progress or Silent()).describe(f"waiting for another process to be done with engine {key}")
+            (progress or Silent()).describe(f"waiting for another process that uses engine {key}")
             lock.acquire()
     try:
         yield
@@ -151,33 +153,37 @@ def locked(key: str, progress: Progress | None = None) -> Iterator[None]:
 
 
 def write(model: str, target: CacheKey, fill: Callable[[Path], None]) -> Artifact:
-    """Keep what `fill` puts into a folder, under the target's key: all of it or nothing. Under its lock."""
+    """Store what `fill` writes to a folder, atomically. The caller holds the key's lock."""
     folder = engines_dir() / target.key
-    with _explained(), write_atomically(_discarded(folder)) as partial:
+    with _explain_os_errors(), write_atomically(_discard(folder)) as partial:
         fill(partial)
         description = Description(
             model=model,
             target=target,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
-            files=tuple(_stored(partial, name) for name in list_files(partial)),
+            files=tuple(_describe_file(partial, name) for name in list_files(partial)),
         )
-        # Not synced to disk: an engine that lost its contents with the power does not match its hashes.
+        # Not synced to disk: an engine damaged by a power failure does not match its hashes.
         (partial / DESCRIPTION).write_text(description.model_dump_json(indent=1), "utf-8")
     return Artifact(folder, description)
 
 
 def remove(key: str) -> None:
-    """Remove an engine, and what killed builds of it left behind."""
-    with locked(key), _explained():
-        _discarded(engines_dir() / key)
+    """Remove an engine and the remains of its killed builds."""
+    with locked(key), _explain_os_errors():
+        _discard(engines_dir() / key)
 
 
 def remove_unfinished() -> None:
-    """Remove what killed builds left behind, whatever their key; a build that goes on keeps its folder."""
-    for left in engines_dir().glob(".*.*"):
-        # Being busy is an OSError too, and none to explain.
-        with _explained(), suppress(Timeout), _lock(left.name.split(".")[1]).acquire(blocking=False):
-            shutil.rmtree(left)
+    """Remove the remains of all killed builds; a running build keeps its folder."""
+    for remains in engines_dir().glob(".*.*"):
+        # Timeout is an OSError too, and not an error here.
+        with (
+            _explain_os_errors(),
+            suppress(Timeout),
+            _lock(remains.name.split(".")[1]).acquire(blocking=False),
+        ):
+            shutil.rmtree(remains)
 
 
 def _lock(key: str) -> FileLock:
@@ -187,26 +193,26 @@ def _lock(key: str) -> FileLock:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _explain_os_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        fix = "nothing half-built stays; make room there or set CALOTYPE_CACHE to another folder"
-        kind = DiskFullError if error.errno in _NO_ROOM else CalotypeError
+        fix = "no partial build remains; free space there or set CALOTYPE_CACHE to another folder"
+        kind = DiskFullError if error.errno in _DISK_FULL else CalotypeError
         raise kind(f"{engines_dir()} cannot be written to: {error.strerror or error}; {fix}") from error
 
 
-def _discarded(folder: Path) -> Path:
-    """The folder's name, free again."""
+def _discard(folder: Path) -> Path:
+    """Remove the folder and its remains; returns its path."""
     if folder.exists():
-        # Renamed first: nobody is to see half an engine.
+        # Renamed first, so that no reader sees a partial engine.
         folder.rename(folder.with_name(f".{folder.name}.removed"))
-    for left in folder.parent.glob(f".{folder.name}.*"):
-        shutil.rmtree(left)
+    for remains in folder.parent.glob(f".{folder.name}.*"):
+        shutil.rmtree(remains)
     return folder
 
 
-def _stored(folder: Path, name: str) -> StoredFile:
+def _describe_file(folder: Path, name: str) -> StoredFile:
     with (folder / name).open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return StoredFile(name=name, sha256=digest, size_bytes=file.tell())

@@ -1,4 +1,4 @@
-"""Whether a kept engine can still be used here: ok, damaged or stale, and why. Knows nothing of loading."""
+"""Checks whether a stored engine is usable here: ok, damaged or stale, and why."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from calotype.engine.presets import pass_names
 
 @dataclass(frozen=True)
 class Environment:
-    """What this machine has."""
+    """Software and devices of this machine."""
 
     software: Software
     devices: list[Device]
@@ -24,39 +24,39 @@ def current_environment() -> Environment:
 
 @dataclass(frozen=True)
 class Validity:
-    """What was found."""
+    """The result of a check."""
 
     key: str
     state: State
     reason: str | None = None
-    """None when all is well."""
+    """None if the state is ok."""
 
 
-def check_validity(one: Artifact, machine: Environment) -> Validity:
-    """Every file is read."""
-    if one.other_format:
-        return Validity(one.key, "stale", one.unreadable)
+def check_validity(artifact: Artifact, environment: Environment) -> Validity:
+    """Check an engine. Reads every file."""
+    if artifact.other_format:
+        return Validity(artifact.key, "stale", artifact.unreadable)
     try:
-        description = check_files(one)
+        description = check_files(artifact)
     except DamagedArtifactError as error:
-        return Validity(one.key, "damaged", str(error))
-    reasons = _out_of_date(description.target, machine)
-    return Validity(one.key, "stale", "; ".join(reasons)) if reasons else Validity(one.key, "ok")
+        return Validity(artifact.key, "damaged", str(error))
+    reasons = _out_of_date(description.target, environment)
+    return Validity(artifact.key, "stale", "; ".join(reasons)) if reasons else Validity(artifact.key, "ok")
 
 
-def _out_of_date(target: CacheKey, machine: Environment) -> list[str]:
-    was, now = target.software.model_dump(), machine.software.model_dump()
+def _out_of_date(key: CacheKey, environment: Environment) -> list[str]:
+    was, now = key.software.model_dump(), environment.software.model_dump()
     reasons = [
         f"built with {name} {was[name]}, here is {now[name]}" for name in was if was[name] != now[name]
     ]
-    if target.device not in machine.devices:
-        capability = f" ({target.device.capability})" if target.device.capability else ""
-        reasons.append(f"built for {target.device.name}{capability}, which is not here")
+    if key.device not in environment.devices:
+        capability = f" ({key.device.capability})" if key.device.capability else ""
+        reasons.append(f"built for {key.device.name}{capability}, which this machine does not have")
     try:
-        passes = pass_names(target.preset, "cpu" if target.device.capability is None else "cuda")
+        passes = pass_names(key.preset, "cpu" if key.device.capability is None else "cuda")
     except NotFoundError:
-        reasons.append(f"there is no preset {target.preset!r} any more")
+        reasons.append(f"preset {key.preset!r} no longer exists")
     else:
-        if passes != target.passes:
-            reasons.append(f"preset {target.preset!r} has other passes now")
+        if passes != key.passes:
+            reasons.append(f"preset {key.preset!r} has other passes now")
     return reasons

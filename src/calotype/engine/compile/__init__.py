@@ -1,5 +1,5 @@
 """Regions of networks compiled by torch (AOTInductor) into files that are loaded in milliseconds.
 
-Reading order: `package.py` (a region to a file, and back), `hollow.py` (a model without numbers, which is all
-a compiler needs), `elsewhere.py` (both in a process of their own).
+Reading order: `region.py`, `manager.py` (runs regions), `aot_package.py` (compiles a region to a file, and
+loads it), `subprocess_compiler.py` and `worker_process.py` (compile in other processes).
 """

@@ -1,7 +1,7 @@
-"""A part of a network that can be compiled by itself: a function of tensors, its weights among them.
+"""A region of a network that can be compiled by itself: a function of inputs and weights.
 
-Weights are handed in at every call, so what was compiled follows them when they change in place, and serves
-every part of the same form. Knows nothing of compilers.
+Weights are passed at every call, so compiled code follows changes in place, and serves every region with the
+same signature.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 Inputs = tuple[Tensor | None, ...]
 Kind = tuple[tuple[Any, ...] | None, ...]
-"""What decides how inputs are compiled for: their sizes, but for those that stay open."""
+"""The properties of inputs that code is compiled for: their sizes, except dynamic ones."""
 
 
 class RegionSignature(NamedTuple):
-    """A tensor without its numbers."""
+    """A tensor's metadata without its values."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -41,34 +41,34 @@ RegionSignatures = tuple[RegionSignature | None, ...]
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """A module of a network and our way through it."""
+    """A module of a network with our own forward pass."""
 
     name: str
-    """The module's place in the network: another process finds it by that."""
+    """The module's name in the network, by which another process finds it."""
     module: nn.Module
     walk: Callable[..., Any]
     settings: str = ""
-    """What decides the arithmetic and is not written on the module."""
+    """Settings that determine the arithmetic and are not attributes of the module."""
     open_sizes: Mapping[int, int] = field(default_factory=dict)
-    """Input → the dimension that may be of any size: the tokens of a prompt."""
+    """Input → its dynamic dimension: the tokens of a prompt."""
 
     def weights(self) -> dict[str, Tensor]:
         return {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
 
     def kind(self, inputs: Inputs) -> Kind:
-        return tuple(self._kind(place, each) for place, each in enumerate(inputs))
+        return tuple(self._kind(index, each) for index, each in enumerate(inputs))
 
     def weight_layout(self, inputs: Inputs) -> Inputs:
-        """Those with an open size without gaps: how far apart their rows lie would be one more size."""
+        """Inputs with a dynamic size made contiguous: their row stride would be another dynamic size."""
         return tuple(
-            each.contiguous() if each is not None and place in self.open_sizes else each
-            for place, each in enumerate(inputs)
+            each.contiguous() if each is not None and index in self.open_sizes else each
+            for index, each in enumerate(inputs)
         )
 
     def signature(self, kind: Kind) -> str:
-        """The same for all regions that one compilation serves."""
+        """Equal for all regions that one compilation serves."""
         weights = [(n, list(w.shape), w.stride(), str(w.dtype)) for n, w in self.weights().items()]
-        # Those with weights alone: they are the same whoever built the module.
+        # Only layers with weights: these do not depend on who built the module.
         layers = [
             (name, type(each).__name__, each.extra_repr())
             for name, each in self.module.named_modules()
@@ -77,19 +77,19 @@ class Region:
         values = [type(self.walk).__name__, self.settings, layers, weights, kind]
         return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:32]
 
-    def _kind(self, place: int, given: Tensor | None) -> tuple[Any, ...] | None:
-        if given is None:
+    def _kind(self, index: int, tensor: Tensor | None) -> tuple[Any, ...] | None:
+        if tensor is None:
             return None
-        sizes, about = list(given.shape), (str(given.dtype), given.device.type)
-        if place not in self.open_sizes:
-            return (*sizes, given.stride(), *about)
-        sizes[self.open_sizes[place]] = -1
-        return (*sizes, *about)
+        sizes, properties = list(tensor.shape), (str(tensor.dtype), tensor.device.type)
+        if index not in self.open_sizes:
+            return (*sizes, tensor.stride(), *properties)
+        sizes[self.open_sizes[index]] = -1
+        return (*sizes, *properties)
 
 
 @dataclass(frozen=True)
 class CompileRequest:
-    """A region to be compiled for inputs of one kind."""
+    """A region to compile for one kind of inputs."""
 
     signature: str
     region: Region
@@ -97,7 +97,7 @@ class CompileRequest:
 
 
 Wrap = Callable[[Region], Callable[..., Any]]
-"""How a network runs its regions."""
+"""Wraps a region for a network."""
 
 
 def unwrapped(region: Region) -> Callable[..., Any]:

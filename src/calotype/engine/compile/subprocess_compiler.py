@@ -1,7 +1,7 @@
-"""Regions compiled in processes of their own, so that whoever makes pictures meanwhile hardly notices.
+"""Compiles regions in subprocesses, so that running requests are hardly affected.
 
-Compiling takes minutes of a processor, keeps Python's lock for seconds at a time, and changes what modules do
-while it looks at them. Knows nothing of engines.
+Compiling takes minutes of CPU time, holds the GIL for seconds at a time, and patches modules while it traces
+them.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from calotype.engine.device import precision_name
 from calotype.models.model import Model
 
 _PREFIX, _LOCK = "calotype-compiled-", ".lock"
-_MOST_AT_ONCE, _CORES_EACH, _GPU_BYTES_EACH = 4, 3, 20 * 2**30
-"""Each process holds memory of the GPU for itself, which a small slice has no room for four times."""
+_MAX_PARALLEL, _CORES_PER_PROCESS, _GPU_BYTES_PER_PROCESS = 4, 3, 20 * 2**30
+"""Each process has its own GPU memory; a small MIG slice has too little for four."""
 
 
 class SubprocessCompiler:
-    """`Compile` for the regions of one model put together by passes; of several threads, `at_once`."""
+    """Compiles the regions of one model and its passes, from up to `at_once` threads."""
 
     def __init__(self, model: Model, passes: Sequence[str], at_once: int = 1) -> None:
         self._about = {
@@ -46,64 +46,64 @@ class SubprocessCompiler:
             "device": str(model.device),
         }
         processes = [_Process() for _ in range(at_once)]
-        self._free: SimpleQueue[_Process] = SimpleQueue()
+        self._idle: SimpleQueue[_Process] = SimpleQueue()
         for each in processes:
-            self._free.put(each)
-        # Neither the processes nor their files outlive this object or this program.
-        self.end = finalize(self, _end, processes)
-        """Stop at once, whatever is being compiled."""
+            self._idle.put(each)
+        # Neither the processes nor their files outlive this object or the program.
+        self.end = finalize(self, _end_all, processes)
+        """Stop immediately, including running compilations."""
 
-    def __call__(self, order: CompileRequest) -> Path:
-        process = self._free.get()
+    def __call__(self, request: CompileRequest) -> Path:
+        process = self._idle.get()
         try:
-            return self._made_by(process, order)
+            return self._compile_with(process, request)
         finally:
-            self._free.put(process)
+            self._idle.put(process)
 
-    def _made_by(self, process: _Process, order: CompileRequest) -> Path:
-        path = process.place / f"{order.signature}{SUFFIX}"
-        written = {
+    def _compile_with(self, process: _Process, request: CompileRequest) -> Path:
+        path = process.folder / f"{request.signature}{SUFFIX}"
+        values = {
             **self._about,
-            "signature": order.signature,
-            "region": order.region.name,
-            "inputs": [None if form is None else _written(form) for form in order.forms],
+            "signature": request.signature,
+            "region": request.region.name,
+            "inputs": [None if form is None else _signature_values(form) for form in request.forms],
             "path": str(path),
         }
-        error = json.loads(process.answer(json.dumps(written)))["error"]
+        error = json.loads(process.answer(json.dumps(values)))["error"]
         if error:
             raise CalotypeError(error)
         return path
 
 
-def _end(processes: Sequence[_Process]) -> None:
+def _end_all(processes: Sequence[_Process]) -> None:
     for each in processes:
         each.end()
 
 
 def max_parallel_compiles(device: torch.device) -> int:
-    """How many regions to compile at a time. On a CPU pictures need the cores themselves."""
+    """Number of regions to compile in parallel. On a CPU inference needs the cores itself."""
     if device.type == "cpu":
         return 1
-    by_cores = len(os.sched_getaffinity(0)) // _CORES_EACH
-    by_memory = torch.cuda.get_device_properties(device).total_memory // _GPU_BYTES_EACH
-    return max(1, min(_MOST_AT_ONCE, by_cores, by_memory))
+    by_cores = len(os.sched_getaffinity(0)) // _CORES_PER_PROCESS
+    by_memory = torch.cuda.get_device_properties(device).total_memory // _GPU_BYTES_PER_PROCESS
+    return max(1, min(_MAX_PARALLEL, by_cores, by_memory))
 
 
-def _written(form: RegionSignature) -> dict[str, Any]:
+def _signature_values(form: RegionSignature) -> dict[str, Any]:
     return {"shape": form.shape, "stride": form.stride, "dtype": str(form.dtype).removeprefix("torch.")}
 
 
-def _folder() -> tuple[Path, FileLock]:
-    """A folder with a lock that is held as long as it is used; those that nobody uses any more go.
+def _create_folder() -> tuple[Path, FileLock]:
+    """Create a folder with a lock that is held while it is in use; remove folders that are not in use.
 
-    A process that is killed, or ends at once as workers do, leaves its own.
+    A process that is killed, or exits without cleanup as workers do, leaves its folder.
     """
-    for left in Path(gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+    for old_lock in Path(gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
         with suppress(OSError, Timeout):
-            if left.parent.lstat().st_uid == os.getuid():
-                with FileLock(left, timeout=0):
-                    rmtree(left.parent, ignore_errors=True)
-    # Found by others from when its lock is held.
+            if old_lock.parent.lstat().st_uid == os.getuid():
+                with FileLock(old_lock, timeout=0):
+                    rmtree(old_lock.parent, ignore_errors=True)
+    # Hidden from other processes until its lock is held.
     hidden = Path(mkdtemp(prefix=f".{_PREFIX}"))
     lock = FileLock(hidden / _LOCK, thread_local=False)
     lock.acquire()
@@ -111,15 +111,15 @@ def _folder() -> tuple[Path, FileLock]:
 
 
 class _Process:
-    """Another process that answers lines, and a place for files."""
+    """A worker process that answers lines, and a folder for its files."""
 
     def __init__(self) -> None:
-        self.place, self._lock = _folder()
+        self.folder, self._lock = _create_folder()
         self._child: subprocess.Popen[str] | None = None
         self._ended = False
 
     def answer(self, line: str) -> str:
-        """One line for one line. The process ends when it has had nothing to do for a while: then another."""
+        """Send one line, return one line. A process that exited because it was idle is started again."""
         for _ in range(2):
             child = self._running()
             assert child.stdin
@@ -133,10 +133,10 @@ class _Process:
                 break
         if self._ended:
             raise CompileAbandonedError
-        said = (self.place / "log").read_text("utf-8", errors="replace")[-300:]
+        log = (self.folder / "log").read_text("utf-8", errors="replace")[-300:]
         if child.returncode == -SIGSEGV:
-            raise CalotypeError(f"the compiler crashed, or what it made when it was loaded; {OTHER_COMPILER}")
-        raise CalotypeError(f"the compiler ended with {child.returncode}: {said}")
+            raise CalotypeError(f"the compiler crashed, or its output when it was loaded; {OTHER_COMPILER}")
+        raise CalotypeError(f"the compiler exited with code {child.returncode}: {log}")
 
     def end(self) -> None:
         self._ended = True
@@ -145,16 +145,16 @@ class _Process:
                 os.killpg(self._child.pid, SIGKILL)
             self._child.communicate()
         self._lock.release()
-        rmtree(self.place, ignore_errors=True)
+        rmtree(self.folder, ignore_errors=True)
 
     def _running(self) -> subprocess.Popen[str]:
         if self._ended:
             raise CompileAbandonedError
         if self._child is not None and self._child.poll() is not None:
-            self._child.communicate()  # closes what led to it
+            self._child.communicate()  # closes its pipes
             self._child = None
         if self._child is None:
-            with (self.place / "log").open("w") as log:
+            with (self.folder / "log").open("w") as log:
                 self._child = subprocess.Popen(
                     [sys.executable, "-m", "calotype.engine.compile.worker_process"],
                     env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -162,7 +162,7 @@ class _Process:
                     stdout=subprocess.PIPE,
                     stderr=log,
                     text=True,
-                    # With the compilers that it starts: they end together.
+                    # One group with the compilers that it starts: they are killed together.
                     process_group=0,
                 )
         return self._child

@@ -1,7 +1,7 @@
-"""The process that compiles regions: an order a line comes in, an answer a line goes out.
+"""The worker process that compiles regions: reads one request per line, writes one answer per line.
 
-`elsewhere.py` starts it, as the first of its own process group. It ends when nobody has ordered anything for
-a while, as it holds memory on a GPU; and with who ordered, at once and with all compilers it has started.
+`subprocess_compiler.py` starts it, as the leader of its own process group. It exits after an idle time, as it
+holds GPU memory; and when its parent exits, immediately and with all compilers it has started.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from calotype.models.resolve import random_identity
 
 
 def meta_model(architecture: Architecture, dtype: torch.dtype, device: torch.device) -> Model:
-    """With a UNet alone, on the meta device, but for what it says of itself."""
+    """A model with only a UNet, on the meta device, that reports the given device."""
     unet = architecture.outline("unet").to(dtype).requires_grad_(False).eval()
     identity = random_identity("hollow", architecture, 0)
     return Model(architecture, identity, unet, None, [], [], dtype, device)
@@ -40,8 +40,8 @@ _NICENESS = 10
 _IDLE_S = 30
 
 
-class _Finder:
-    """Runs every region as it is, and knows them by name."""
+class _RegionCollector:
+    """Runs every region eagerly, and collects them by name."""
 
     def __init__(self) -> None:
         self.regions: dict[str, Region] = {}
@@ -52,50 +52,54 @@ class _Finder:
         return region.walk
 
 
-def compile_request(written: dict[str, Any]) -> None:
-    device, found = torch.device(written["device"]), _Finder()
-    architecture, dtype = Architecture.from_dict(written["architecture"]), DTYPES[written["precision"]]
-    # Numbers that are part of the code, unlike weights, have to be real ones.
+def compile_request(values: dict[str, Any]) -> None:
+    device, collector = torch.device(values["device"]), _RegionCollector()
+    architecture, dtype = Architecture.from_dict(values["architecture"]), DTYPES[values["precision"]]
+    # Constants of the code, unlike weights, need real values.
     transforms(dtype, device)
-    build_networks(meta_model(architecture, dtype, device), passes_named(written["passes"]), runs=found)
-    forms = tuple(None if form is None else _read(form, device) for form in written["inputs"])
-    path = Path(written["path"])
-    write_package(CompileRequest(written["signature"], found.regions[written["region"]], forms), path)
-    # What would bring a process down that loads it does so here, where nobody makes pictures.
+    build_networks(meta_model(architecture, dtype, device), passes_named(values["passes"]), runs=collector)
+    forms = tuple(
+        None if signature is None else _parse_signature(signature, device) for signature in values["inputs"]
+    )
+    path = Path(values["path"])
+    write_package(CompileRequest(values["signature"], collector.regions[values["region"]], forms), path)
+    # A package that crashes the process that loads it does so here, not in the server.
     read_package(path)
 
 
-def _read(form: dict[str, Any], device: torch.device) -> RegionSignature:
-    return RegionSignature(tuple(form["shape"]), tuple(form["stride"]), getattr(torch, form["dtype"]), device)
+def _parse_signature(signature: dict[str, Any], device: torch.device) -> RegionSignature:
+    return RegionSignature(
+        tuple(signature["shape"]), tuple(signature["stride"]), getattr(torch, signature["dtype"]), device
+    )
 
 
-def _listen(orders: SimpleQueue[str]) -> None:
-    """Take orders until who gives them is gone, and then all down that is under way for them."""
-    # Not sys.stdin, which a process that ends by itself would wait for.
+def _listen(requests: SimpleQueue[str]) -> None:
+    """Read requests until the parent exits, then kill the process group."""
+    # Not sys.stdin, whose lock would delay the exit of an idle process.
     for line in os.fdopen(os.dup(0)):
-        orders.put(line)
-    # None where it was not started as the first of a group.
+        requests.put(line)
+    # There is no such group if the process was not started as its leader.
     with suppress(ProcessLookupError):
         os.killpg(os.getpid(), SIGKILL)
     os._exit(1)
 
 
-def _next(orders: SimpleQueue[str]) -> str | None:
+def _next(requests: SimpleQueue[str]) -> str | None:
     try:
-        return orders.get(timeout=_IDLE_S)
+        return requests.get(timeout=_IDLE_S)
     except Empty:
         return None
 
 
 def main() -> None:
-    # Pictures come first.
+    # Inference has priority.
     os.nice(_NICENESS)
-    # Compilers print; that is not to be taken for an answer.
+    # Compilers print to stdout; their output must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    orders: SimpleQueue[str] = SimpleQueue()
-    Thread(target=_listen, args=(orders,), name="orders", daemon=True).start()
-    while line := _next(orders):
+    requests: SimpleQueue[str] = SimpleQueue()
+    Thread(target=_listen, args=(requests,), name="orders", daemon=True).start()
+    while line := _next(requests):
         error = None
         try:
             compile_request(json.loads(line))

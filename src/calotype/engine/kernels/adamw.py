@@ -17,14 +17,14 @@ from calotype.engine.kernels.dispatch import runs_triton_on
 
 @dataclass(frozen=True)
 class Updated:
-    """Tensors in fp32 that belong together: the same place in each list, the same layout in memory."""
+    """Corresponding fp32 tensors: the same index in each list, the same memory layout."""
 
     weights: Sequence[Tensor]
     gradients: Sequence[Tensor]
     means: Sequence[Tensor]
     squares: Sequence[Tensor]
     averages: Sequence[Tensor]
-    """Of the weights; none if there are none to take."""
+    """Averages of the weights; empty without averaging."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class Settings:
     betas: tuple[float, float]
     eps: float
     share: float
-    """Of the new weights in the averages."""
+    """Share of the new weights in the averages."""
 
 
 @torch.no_grad()
 def update(tensors: Updated, counts: Tensor, factor: Tensor, left_out: Tensor, settings: Settings) -> None:
-    """One update in place, or none if `left_out` turns out true; the host need not know which.
+    """One update in place, or none if `left_out` is true; the host does not synchronize on it.
 
-    `counts` says for each tensor the how-manieth update this is, `factor` what gradients are multiplied by.
+    `counts` has each tensor's number of this update, `factor` multiplies the gradients.
     """
     counts = counts.double()
     rates = (settings.learning_rate / (1 - settings.betas[0] ** counts)).float()
@@ -57,7 +57,7 @@ def update(tensors: Updated, counts: Tensor, factor: Tensor, left_out: Tensor, s
 def plain(
     tensors: Updated, rates: Tensor, roots: Tensor, factor: Tensor, left_out: Tensor, settings: Settings
 ) -> None:
-    """The same in torch's own operations."""
+    """The same with torch's own operations."""
     kept = 1 - settings.learning_rate * settings.weight_decay
     together = zip(tensors.weights, tensors.gradients, tensors.means, tensors.squares, strict=True)
     for index, (weight, gradient, mean, square) in enumerate(together):

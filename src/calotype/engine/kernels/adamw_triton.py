@@ -1,4 +1,4 @@
-"""The kernel that updates many tensors in one launch: a program for each stretch of one of them."""
+"""The kernel that updates many tensors in one launch: one program per chunk of a tensor."""
 
 from __future__ import annotations
 

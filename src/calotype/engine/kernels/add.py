@@ -1,4 +1,4 @@
-"""A sum of two tensors, and of a number for each channel if wanted. Knows nothing of residuals."""
+"""A sum of two tensors, optionally with a bias per channel."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ def add(x: Tensor, addend: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def plain(x: Tensor, addend: Tensor, bias: Tensor | None = None) -> Tensor:
-    """The same in torch's own operations."""
+    """The same with torch's own operations."""
     total = x + addend
     return total if bias is None else total + bias

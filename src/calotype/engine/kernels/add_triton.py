@@ -1,4 +1,4 @@
-"""The kernel of a sum with a bias: all of it in one pass, flat through memory."""
+"""The kernel of a sum with a bias, in one pass over flat memory."""
 
 from __future__ import annotations
 

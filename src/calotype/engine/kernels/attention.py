@@ -1,7 +1,4 @@
-"""Attention of places to each other by a kernel of our own: what it takes, and how it cuts its work.
-
-Knows nothing of networks, nor of what is to be done with the rest.
-"""
+"""Self-attention by our own Hopper kernel: the inputs it supports, and how it splits its work."""
 
 from __future__ import annotations
 
@@ -14,39 +11,39 @@ from calotype.engine.kernels.dispatch import num_multiprocessors, runs_gluon_on,
 
 DTYPES = (torch.float16, torch.bfloat16)
 _FEWEST_PLACES, _FEWEST_ROUNDS = 4096, 8
-"""Below, cuDNN's is as fast or faster: rounds are of all teams over all rows, heads and places."""
+"""Below this many rounds cuDNN's kernel is as fast or faster; rounds are of all teams over all heads."""
 _ALIGNED = 16
-"""Bytes, of what the copy engine reads."""
+"""Alignment in bytes that the copy engine requires."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How the kernel cuts its work."""
+    """How the kernel splits its work."""
 
     queries: int = 64
-    """Of each team at a time."""
+    """Queries per team at a time."""
     keys: int = 128
-    """Fetched and multiplied at a time, and as many values."""
+    """Keys, and as many values, that are fetched and multiplied at a time."""
     stages: int = 2
-    """Pieces of so many keys and values in shared memory."""
+    """Buffers of so many keys and values in shared memory."""
     teams: int = 2
-    """Of four warps each, beside the one that fetches: one to three."""
+    """Warpgroups of four warps each, beside the fetching warp: one to three."""
     turns: bool = False
-    """Whether teams ask for products in turn, so that one works out shares while another's are under way."""
+    """Whether teams issue products in turn, so that one computes softmax while another's products run."""
     split: bool = False
     """Whether 33 to 48 channels are multiplied as 32 and 16 columns, not as 64 of which some are zeros."""
 
     def columns(self, channels: int) -> tuple[int, int]:
-        """That a head takes in shared memory: the first part and the second, 0 if there is none."""
+        """Columns of a head in shared memory: the first part and the second, 0 if there is none."""
         return (32, 16) if self.split and 32 < channels <= 48 else (64, 0)
 
 
 PLANS = {64: Plan(teams=3, turns=True), 40: Plan(teams=3, turns=True, split=True)}
-"""By the channels of a head, the fastest on an H200 of those in `tests/gpu/attention.py`."""
+"""Channels of a head → the fastest plan on an H200 of those in `tests/gpu/attention.py`."""
 
 
 def supports(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether the kernel takes them; all are (rows, heads, places, channels)."""
+    """Whether the kernel supports them; all are (rows, heads, positions, channels)."""
     all_three = (query, key, value)
     if not all(runs_triton(x) and x.dtype in DTYPES for x in all_three) or not runs_gluon_on(query.device):
         return False
@@ -61,13 +58,13 @@ def supports(query: Tensor, key: Tensor, value: Tensor) -> bool:
 
 
 def _readable(x: Tensor) -> bool:
-    """Whether the copy engine can read it where it lies: parts of one product with heads inside, for one."""
+    """Whether the copy engine can read it in place: for instance parts of one fused projection."""
     strides = (stride * x.element_size() for stride in x.stride()[:-1])
     return x.stride(-1) == 1 and not any(each % _ALIGNED for each in (x.data_ptr(), *strides))
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Of what suits; scores are divided by the root of the channels, as usual.
+    """Attention of supported inputs; scores are divided by the square root of the channels, as usual.
 
     The result is (rows, heads, places, channels) and lies as (rows, places, heads, channels): what the next
     product reads is a view of it.

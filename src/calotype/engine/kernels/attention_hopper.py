@@ -1,10 +1,10 @@
-"""The kernel of attention of places to each other, for Hopper: a warp that fetches, teams that attend.
+"""The self-attention kernel for Hopper, warp-specialized: one warp fetches, teams (warpgroups) compute.
 
-Each team has queries of its own and reads the keys and values that all of them share. It asks for the scores
-of the next keys and for the sum over the last values at once, and works out shares from those scores while
-that sum is under way: the tensor cores have work meanwhile, from it and from the other teams. Shares, their
-totals and the sums are in single precision; shares are rounded once, for the product with the values, as in
-all kernels of this kind. Gluon is no settled interface: this is for Triton 3.6 and 3.7.
+Each team has its own queries and reads the keys and values that all teams share. It issues the product for
+the next scores and the product with the last values together, and computes the softmax of these scores while
+the latter runs: the tensor cores stay busy, with its products and the other teams'. Softmax and sums are in
+fp32; probabilities are rounded once, for the product with the values, as in all kernels of this kind. Gluon's
+interface is not stable: this is for Triton 3.6 and 3.7.
 """
 
 from __future__ import annotations

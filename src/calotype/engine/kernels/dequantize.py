@@ -1,4 +1,4 @@
-"""A product of whole numbers back in the units of its factors. Knows nothing of how they were quantised."""
+"""Rescales an integer product to the units of its factors."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ def dequantize(
 
 
 def plain(whole: Tensor, rows: Tensor, columns: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """The same in torch's own operations."""
+    """The same with torch's own operations."""
     scaled = whole.float() * rows * columns.T
     return (scaled if bias is None else scaled + bias.float()).to(dtype)

@@ -1,4 +1,4 @@
-"""The kernel that scales a product of whole numbers: one pass over memory."""
+"""The kernel that rescales an integer product, in one pass over memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def launch(whole: Tensor, rows: Tensor, columns: Tensor, bias: Tensor | None, dt
     out = torch.empty_like(whole, dtype=dtype)
     grid = (triton.cdiv(num_rows, _ROWS), triton.cdiv(width, _COLUMNS))
     with torch.cuda.device_of(whole):
-        # A kernel takes a pointer for everything; what is switched off is never followed.
+        # Kernels need a pointer for every input; those of disabled inputs are never dereferenced.
         _rescale[grid](
             whole,
             rows.contiguous(),

@@ -1,4 +1,4 @@
-"""Whether a tensor is for Triton or for plain torch. Knows nothing of the operations."""
+"""Decides whether a tensor is processed by Triton or by plain torch."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _WIDEST_ROW = 16384
 _HOPPER = (9, 0)
 _MULTIPROCESSORS = 132
 _GLUON = ("3.6.", "3.7.")
-"""Versions of Triton whose lower level our kernels are written in: it is no settled interface."""
+"""Versions of Triton whose Gluon our kernels support: its interface is not stable."""
 
 
 def runs_triton(x: Tensor, *, row: int = 1, fp8: bool = False) -> bool:
-    """Whether the kernels take `x`: on a GPU of theirs, of a dtype of theirs, with no gradient asked for.
+    """Whether the kernels support `x`: a supported GPU and dtype, and no gradient required.
 
-    `row` is how many numbers one program has to hold at once, `fp8` whether it writes e4m3.
+    `row` is the number of elements that one program holds at once, `fp8` whether it writes e4m3.
     """
     if torch.compiler.is_compiling():
         return False  # a compiler joins the plain operations, and may join more to them
@@ -34,12 +34,12 @@ def runs_triton_on(device: torch.device, *, fp8: bool = False) -> bool:
     """Whether the kernels run on the device at all."""
     if device.type != "cuda" or not _has_triton():
         return False
-    # Ampere is the oldest that knows bf16, Ada the oldest that knows e4m3.
+    # Ampere is the oldest with bf16, Ada the oldest with e4m3.
     return capability(device) >= ((8, 9) if fp8 else (8, 0))
 
 
 def runs_gluon_on(device: torch.device) -> bool:
-    """Whether the kernels in Triton's lower level run there: their instructions are Hopper's alone."""
+    """Whether the Gluon kernels run on the device: they need Hopper's instructions."""
     return runs_triton_on(device) and capability(device) == _HOPPER and _has_gluon()
 
 
@@ -61,7 +61,7 @@ def capability(device: torch.device) -> tuple[int, int]:
 
 
 def num_multiprocessors(device: torch.device) -> int:
-    """Of an H200 where there is no GPU: kernels are interpreted and compiled there too."""
+    """The device's number, or an H200's without a GPU: kernels are interpreted and compiled there too."""
     if device.type != "cuda":
         return _MULTIPROCESSORS
     return torch.cuda.get_device_properties(device).multi_processor_count

@@ -1,4 +1,4 @@
-"""A 3×3 convolution of pictures in e4m3 with weights in e4m3. Knows nothing of who normalised them.
+"""A 3×3 convolution of e4m3 images with e4m3 weights.
 
 A picture is multiplied by one factor before it is rounded to e4m3, a layer's own and known beforehand: what
 comes out of a group norm and SiLU has the same range in every picture. e4m3 is a floating point format, so
@@ -21,20 +21,20 @@ from calotype.engine.kernels.quantize import LARGEST, SMALLEST, VALUE_TYPES, qua
 E4M3 = VALUE_TYPES["fp8"]
 TAPS = 9
 OLDEST = (9, 0)
-"""Compute capability the kernel is written for: Hopper's copy engine and tensor cores."""
+"""Compute capability of the kernel: it needs Hopper's copy engine and tensor cores."""
 WIDTHS = 16
 """Channels are multiples of this: the copy engine moves sixteen bytes at a time."""
 
 
 class Weight(NamedTuple):
-    """A layer's in e4m3 (9, channels out, channels in); what its sums are multiplied with (channels out)."""
+    """A layer's weight in e4m3 (9, channels out, channels in), and the scale of its sums (channels out)."""
 
     values: Tensor
     scale: Tensor
 
 
 def fp8_conv(x: Tensor, weight: Weight, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Of `x` (N, C, H, W) in e4m3, channels-last like the result; zeros around it, stride 1."""
+    """Convolve `x` (N, C, H, W) in e4m3, channels-last like the result; zero padding, stride 1."""
     if runs_kernel_on(x.device) and not torch.compiler.is_compiling():
         from calotype.engine.kernels import fp8_conv_triton  # noqa: PLC0415 - needs Triton
 
@@ -43,12 +43,12 @@ def fp8_conv(x: Tensor, weight: Weight, bias: Tensor | None, dtype: torch.dtype)
 
 
 def runs_kernel_on(device: torch.device) -> bool:
-    """Whether the device has what the kernel is written for."""
+    """Whether the device supports the kernel."""
     return runs_triton_on(device, fp8=True) and torch.cuda.get_device_capability(device) >= OLDEST
 
 
 def plain(x: Tensor, weight: Weight, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """The same by torch's own convolution, in single precision: few others know e4m3."""
+    """The same with torch's own convolution in fp32: few devices support e4m3."""
     taps = weight.values.float().permute(1, 2, 0).unflatten(2, (3, 3))
     sums = functional.conv2d(x.float(), taps, padding=1) * weight.scale[:, None, None]
     sums = sums if bias is None else sums + bias[:, None, None]
@@ -56,9 +56,9 @@ def plain(x: Tensor, weight: Weight, bias: Tensor | None, dtype: torch.dtype) ->
 
 
 def quantize_weight(weight: Tensor, factor: float) -> Weight:
-    """`weight` (channels out, channels in, 3, 3) for pictures that were multiplied by `factor`.
+    """`weight` (channels out, channels in, 3, 3) for images that were multiplied by `factor`.
 
-    Each channel out has a scale of its own, so one large weight spoils one channel.
+    Each output channel has its own scale, so one large weight affects only one channel.
     """
     rows = quantize_rows(weight.permute(0, 2, 3, 1).flatten(1), "fp8")
     taps = rows.values.unflatten(1, (TAPS, -1)).transpose(0, 1).contiguous()
@@ -66,13 +66,13 @@ def quantize_weight(weight: Tensor, factor: float) -> Weight:
 
 
 def to_e4m3(x: Tensor, factor: float) -> Tensor:
-    """A picture multiplied by the factor and rounded; what is too large is cut off."""
+    """An image multiplied by the factor and rounded; values out of range are clipped."""
     return (x.float() * factor).clamp(-LARGEST["fp8"], LARGEST["fp8"]).to(E4M3)
 
 
 def factor_for(largest: float) -> float:
-    """The largest power of two by which numbers up to `largest` can be multiplied without being cut off.
+    """The largest power of two by which numbers up to `largest` can be multiplied without clipping.
 
-    A power of two, because multiplying by it and dividing again costs no digit of its own.
+    A power of two, because multiplying by it and dividing again is exact.
     """
     return 2.0 ** floor(log2(LARGEST["fp8"] / max(largest, SMALLEST)))

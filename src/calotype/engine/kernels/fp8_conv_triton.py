@@ -1,14 +1,14 @@
-"""The kernel of a 3×3 convolution in e4m3: a matrix product whose second factor is never written out.
+"""The kernel of a 3×3 convolution in e4m3: an implicit GEMM, whose second factor is never written out.
 
-The first factor is the weights, a row for each channel that is made; the second has a column for each place
-of the pictures; the depth is nine times the channels that are read: for each of the nine taps the same
-places, one to a side. In this order, weights first, Triton leaves both where the tensor cores read them; with
-the pictures first it takes them through registers. Hopper's copy engine cuts boxes out of the pictures, which
-makes the zeros around them too.
+The first factor is the weights, with a row per output channel; the second has a column per position of the
+images; the depth is nine times the input channels: for each of the nine taps the same positions, shifted by
+one. In this order, weights first, Triton leaves both in the shared memory that the tensor cores read; with
+the images first it copies them through registers. Hopper's copy engine reads boxes of the images, which also
+provides the zero padding.
 
-The depth is summed tap by tap and channel by channel whatever the tile, so that a picture is the same alone
-and in any batch. The tensor cores' own sums are said to keep about fourteen bits, over a depth of up to 23040
-here: on an H200 that moves no number by more than 0.05 of those around one.
+The depth is summed tap by tap and channel by channel for any tile, so that an image is the same alone and in
+any batch. The tensor cores' accumulators reportedly keep about fourteen bits, over a depth of up to 23040
+here: on an H200 that changes no value by more than 0.05 of those around one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from calotype.engine.kernels.fp8_conv import Weight
 
 _NEIGHBOURS = 8
-"""Tiles one below the other that are made one after the other: they share what they read."""
+"""Vertically adjacent tiles that are computed consecutively: they share their inputs."""
 _MULTIPROCESSORS = 132
 
 

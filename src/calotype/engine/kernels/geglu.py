@@ -1,7 +1,4 @@
-"""The gate of a transformer's feed-forward part: half of each row times the GELU of the other half.
-
-Knows nothing of the linear layers before and behind it.
-"""
+"""GEGLU, the gate of a transformer's feed-forward layer: half of a row times the GELU of the other half."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ def geglu(x: Tensor) -> Tensor:
 
 
 def geglu_quantized(x: Tensor, kind: Kind) -> Quantized:
-    """The same in eight bits, never rounded to the input's precision before."""
+    """The same with 8-bit output, without prior rounding to the input's precision."""
     if runs_triton(x, row=x.shape[-1] // 2, fp8=kind == "fp8"):
         from calotype.engine.kernels import geglu_triton  # noqa: PLC0415 - needs Triton
 
@@ -32,6 +29,6 @@ def geglu_quantized(x: Tensor, kind: Kind) -> Quantized:
 
 
 def plain(x: Tensor) -> Tensor:
-    """The same in torch's own operations."""
+    """The same with torch's own operations."""
     value, gate = x.chunk(2, -1)
     return value * functional.gelu(gate)

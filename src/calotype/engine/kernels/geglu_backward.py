@@ -1,8 +1,8 @@
-"""The gradient of the gate of a transformer's feed-forward part, and of the bias that is added before it.
+"""The gradient of GEGLU, and of the bias that is added before it.
 
 The bias's gradient is a sum over all rows of what is written anyway. Summed where it is worked out, it costs
 no second pass over memory; a compiler left to itself writes 2d numbers a row and reads them all again.
-Registered with torch, so that a compiler takes it as it is. Knows nothing of the linear layer.
+Registered as a torch op, so that a compiler does not trace into it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SCHEMA = "(Tensor gradient, Tensor projected, Tensor bias) -> (Tensor, Tensor)"
 def geglu_backward(gradient: Tensor, projected: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """From the gradient (…, d) of the gated numbers that of `projected` (…, 2d) and, in fp32, of `bias` (2d).
 
-    `projected` is what the bias is still to be added to. With the exact GELU.
+    `projected` does not include the bias. Uses the exact GELU.
     """
     if runs_triton_on(projected.device):
         from calotype.engine.kernels import geglu_backward_triton  # noqa: PLC0415 - needs Triton
@@ -30,12 +30,12 @@ def geglu_backward(gradient: Tensor, projected: Tensor, bias: Tensor) -> tuple[T
 
 @geglu_backward.register_fake
 def _shapes(gradient: Tensor, projected: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG001 - as called
-    """Of what comes out, row by row however the inputs lie; for compilers."""
+    """Metadata of the outputs, contiguous for any input strides; for compilers."""
     return projected.new_empty(projected.shape), bias.new_empty(bias.shape, dtype=torch.float32)
 
 
 def plain(gradient: Tensor, projected: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """The same in torch's own operations."""
+    """The same with torch's own operations."""
     outer = gradient.float()
     value, gate = (projected.float() + bias.float()).chunk(2, -1)
     below = 0.5 * (1 + torch.erf(gate * 0.5**0.5))

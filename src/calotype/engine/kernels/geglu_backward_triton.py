@@ -1,6 +1,6 @@
-"""The kernel of the gate's gradient: a program walks down a few columns, a tile of rows at a time.
+"""The kernel of GEGLU's gradient: a program processes a few columns, a tile of rows at a time.
 
-Sums are kept as a tile, too, until the last one: threads need not talk to each other before.
+Sums are kept as a tile until the last one, so threads exchange data only at the end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from calotype.engine.kernels.gelu_triton import below_and_density
 # Sixteen bytes of bf16 for each of 128 threads.
 _TILE = 1024
 _COLUMNS = 128
-# As many as an H200 holds at once at the registers they need, so that all begin and end together.
+# As many as an H200 can hold at once with their registers, so that all start and end together.
 _PROGRAMS = 132 * 6
 
 

@@ -1,4 +1,4 @@
-"""The kernels of the gated activation, alone and with quantisation behind it."""
+"""The kernels of GEGLU, alone and with fused quantization."""
 
 from __future__ import annotations
 

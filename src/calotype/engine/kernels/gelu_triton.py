@@ -1,4 +1,4 @@
-"""The normal distribution inside kernels: what a gate lets through, and its gradient, are made of it."""
+"""The normal distribution in kernels, for GELU and its gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Group normalisation of channels-last pictures, with what stands around it in a resnet.
+"""Group normalization of channels-last images, fused with the operations around it in a resnet.
 
 With a `factor` the result is multiplied by it and written in e4m3, for a convolution that reads it so; what
 is too large then is cut off. Knows nothing of resnets: who calls decides about activation, time embedding and
@@ -26,9 +26,9 @@ def group_norm(
     shift: Tensor | None = None,
     factor: float | None = None,
 ) -> Tensor:
-    """Of `x` (N, C, H, W), channels-last like the result.
+    """Group norm of `x` (N, C, H, W), channels-last like the result.
 
-    `shift` (N, C), whose rows may lie apart, is added before normalising; `silu` follows it.
+    `shift` (N, C), whose rows may be strided, is added before normalization; `silu` follows it.
     """
     if runs_triton(x, fp8=factor is not None):
         from calotype.engine.kernels import group_norm_launch  # noqa: PLC0415 - needs Triton
@@ -51,7 +51,7 @@ def add_group_norm(
     silu: bool = False,
     factor: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Of `x + addend + extra`, and the sum itself; `extra` has a number for each channel."""
+    """Group norm of `x + addend + extra`, and the sum itself; `extra` has one value per channel."""
     if runs_triton(x, fp8=factor is not None):
         from calotype.engine.kernels import group_norm_launch  # noqa: PLC0415 - needs Triton
 
@@ -75,7 +75,7 @@ def group_norm_concat(
     extra: Tensor | None = None,
     factor: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Of `cat([a + addend + extra, b], 1)`, and the concatenation itself."""
+    """Group norm of `cat([a + addend + extra, b], 1)`, and the concatenation itself."""
     if runs_triton(a, fp8=factor is not None):
         from calotype.engine.kernels import group_norm_launch  # noqa: PLC0415 - needs Triton
 
@@ -97,7 +97,7 @@ def plain(
     shift: Tensor | None = None,
     factor: float | None = None,
 ) -> Tensor:
-    """The same in torch's own operations."""
+    """The same with torch's own operations."""
     if shift is not None:
         x = x + shift[:, :, None, None]
     x = functional.group_norm(x, num_groups, weight.to(x.dtype), bias.to(x.dtype), eps)

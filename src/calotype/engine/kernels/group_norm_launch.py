@@ -1,4 +1,4 @@
-"""How group normalisation is cut into programs, over memory where the channels of a position lie together.
+"""Splits group normalization into programs, over channels-last memory.
 
 A picture small enough is normalised group by group, each in one program that reads it once. A larger one is
 cut into chunks of positions: one kernel leaves each chunk's mean and squared deviations per group, a second
@@ -19,7 +19,7 @@ from torch import Tensor
 from calotype.engine.kernels.group_norm_triton import apply_chunks, chunk_statistics, whole_groups
 from calotype.engine.kernels.quantize import LARGEST, VALUE_TYPES
 
-# Numbers of one group that one program holds in registers, counted after rounding both sides up.
+# Elements of one group that one program holds in registers, after rounding both sides up.
 _WHOLE = 32768
 _TILE = 4096
 _COLUMNS = 128
@@ -28,7 +28,7 @@ _MAX_CHUNKS = 256
 
 @dataclass(frozen=True)
 class _Split:
-    """How a picture of one shape is cut; the batch has no say in it."""
+    """How an image of one shape is split; independent of the batch."""
 
     groups_per_block: int
     columns: int
@@ -47,12 +47,12 @@ def _split(channels: int, num_rows: int, num_groups: int) -> _Split:
     groups_per_block = min(num_groups, max(1, _COLUMNS // group))
     columns = triton.next_power_of_2(groups_per_block * group)
     rows = max(1, _TILE // columns)
-    # Enough programs for every multiprocessor with one picture.
+    # Enough programs for every multiprocessor with one image.
     programs = min(256, max(192, channels * num_rows // 16384))
     chunks = min(_MAX_CHUNKS, max(1, programs // triton.cdiv(num_groups, groups_per_block)))
     chunk_rows = _share(num_rows, chunks, rows)
-    # Whole powers of two leave no lane idle: the activation keeps the special function units busy.
-    # Of narrow groups a program takes fewer columns, since it puts their chunks together in registers.
+    # Powers of two leave no lane idle: the activation keeps the special function units busy.
+    # For narrow groups a program takes fewer columns, since it combines their chunks in registers.
     widest = _COLUMNS if group >= 8 else _COLUMNS // 2
     apply_columns = gcd(channels, widest)
     if apply_columns < 32:
@@ -73,7 +73,7 @@ def _split(channels: int, num_rows: int, num_groups: int) -> _Split:
 
 
 def _share(num_rows: int, parts: int, rows: int) -> int:
-    """What one of at most so many parts takes: tiles of `rows`, a power of two of them.
+    """The size of each of at most so many parts: tiles of `rows`, a power of two of them.
 
     The number of tiles is compiled into the kernel, so there must not be many different ones.
     """
@@ -82,7 +82,7 @@ def _share(num_rows: int, parts: int, rows: int) -> int:
 
 @dataclass(frozen=True)
 class _Work:
-    """What the kernels are given. What is switched off has a pointer too, which is never followed."""
+    """Arguments of the kernels. Disabled inputs have a pointer too, which is never dereferenced."""
 
     n: int
     num_groups: int
@@ -110,7 +110,7 @@ def launch(
     extra: Tensor | None = None,
     factor: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The normalised pictures, and the pictures that were normalised: `cat([a + addend + extra, b])`.
+    """The normalized images, and the inputs of the norm: `cat([a + addend + extra, b])`.
 
     With a factor the first are multiplied by it, and in e4m3.
     """
@@ -157,7 +157,7 @@ def _empty(like: Tensor, channels: int, dtype: torch.dtype) -> Tensor:
 
 
 def _whole(work: _Work) -> bool:
-    """Group by group, if one program can hold a group; whether it can."""
+    """Normalize group by group if one program can hold a group; returns whether it can."""
     rows, columns = (triton.next_power_of_2(side) for side in (work.sizes[2], work.settings["GROUP"]))
     numbers = rows * columns
     if numbers > _WHOLE:

@@ -1,7 +1,7 @@
-"""The kernels of group normalisation. Know nothing of how a picture is cut into programs.
+"""The kernels of group normalization.
 
-What is normalised may come in parts: a sum, `a + addend + extra`, and the channels of `b` as if concatenated;
-groups and blocks may lie across the seam. The kernel that reads the parts writes the whole.
+The input may consist of parts: a sum, `a + addend + extra`, and the channels of `b` as if concatenated;
+groups and blocks may cross the seam. The kernel that reads the parts also writes the whole.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A matrix product of whole numbers in eight bits, back in the units of its factors.
-
-Knows nothing of how they were quantised.
-"""
+"""An int8 matrix product, rescaled to the units of its factors."""
 
 from __future__ import annotations
 
@@ -16,13 +13,13 @@ from calotype.engine.kernels.quantize import Quantized
 
 _HOPPER = (9, 0)
 _MIN_ROWS = 17
-"""That torch's own product takes on a GPU."""
+"""Minimum that torch's own product supports on a GPU."""
 
 
 def int8_matmul(x: Quantized, weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
     """`x` (M, K) times the transpose of `weight` (N, K), plus a bias (N); widths are multiples of 16."""
     device = x.values.device
-    # The kernels fetch tiles by Hopper's copy engine; older GPUs have torch's own product.
+    # The kernels fetch tiles by Hopper's copy engine; older GPUs use torch's own product.
     if runs_triton_on(device) and capability(device) >= _HOPPER:
         plan = plan_of(len(x.values), len(weight.values), device) if runs_gluon_on(device) else None
         return planned(x, weight, bias, dtype, plan)
@@ -32,7 +29,7 @@ def int8_matmul(x: Quantized, weight: Quantized, bias: Tensor | None, dtype: tor
 def planned(
     x: Quantized, weight: Quantized, bias: Tensor | None, dtype: torch.dtype, plan: Plan | None
 ) -> Tensor:
-    """The same by the kernel that the plan is for. Both give the same numbers to the bit."""
+    """The same with the kernel of the plan. Both kernels give bitwise equal results."""
     if plan is None:
         from calotype.engine.kernels import int8_matmul_triton  # noqa: PLC0415 - needs Triton
 
@@ -43,7 +40,7 @@ def planned(
 
 
 def plain(x: Quantized, weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """The same with torch's own product, which gives whole numbers that are scaled after it."""
+    """The same with torch's own product, whose integers are scaled afterwards."""
     num_rows = len(x.values)
     values = x.values
     if values.is_cuda and num_rows < _MIN_ROWS:

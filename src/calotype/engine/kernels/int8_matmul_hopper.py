@@ -1,9 +1,9 @@
-"""The kernel of a product in eight bits, for Hopper, with a warp that fetches and teams that multiply.
+"""The int8 product kernel for Hopper, warp-specialized: one warp fetches, teams (warpgroups) multiply.
 
-Triton's language waits for the tensor cores behind every step of a product of whole numbers. Gluon, its lower
-level, leaves the waiting to us: here one step is always under way while the next is asked for. With two teams
-one multiplies while the other scales and writes. Gluon is no settled interface: this is for Triton 3.6 and
-3.7. GPUs before and after Hopper have other instructions. Sums are exact: any plan gives the same numbers.
+Triton's language waits for the tensor cores after every step of an integer product. Gluon, its lower level,
+makes waits explicit: here one step always runs while the next is issued. With two teams one multiplies while
+the other scales and writes. Gluon's interface is not stable: this is for Triton 3.6 and 3.7. GPUs before and
+after Hopper have other instructions. Sums are exact: any plan gives the same results.
 """
 
 from __future__ import annotations

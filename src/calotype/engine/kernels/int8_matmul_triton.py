@@ -1,8 +1,8 @@
-"""The kernel of a product in eight bits: the sums never leave the multiprocessor as whole numbers.
+"""The kernel of an int8 product with fused rescaling: int32 sums never leave the multiprocessor.
 
-torch's own product writes four bytes for each sum, which another kernel has to read and scale: of SDXL's
-evaluation at eight pictures that was 149 ms of 271 on one H200. Sums of whole numbers are exact, so tiles may
-be chosen by the number of rows: a picture is the same to the bit alone and in any batch.
+torch's own product writes four bytes per sum, which another kernel has to read and scale: in SDXL's
+evaluation of eight images that took 149 ms of 271 on one H200. Integer sums are exact, so tiles may depend on
+the number of rows: an image is bitwise the same alone and in any batch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How products in eight bits are cut into tiles by the kernel whose programs walk over many of them.
+"""How the persistent int8 product kernel, whose programs process many tiles, chooses its tiles.
 
-One plan; `tests/gpu/int8_products.py` measures others beside it. Knows nothing of the kernel.
+One plan; `tests/gpu/int8_products.py` measures others beside it.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ class Plan:
     rows: int
     columns: int
     depth: int
-    """Bytes of a row that are fetched and multiplied at a time."""
+    """Depth in bytes that is fetched and multiplied at a time."""
     stages: int
-    """Pieces of that depth in shared memory."""
+    """Buffers of that depth in shared memory."""
     parts: int = 2
-    """A tile is scaled and written in so many, from left to right: what they wait in is that much smaller."""
+    """Column parts in which a tile is scaled and written: they make the output buffer smaller."""
     warps: int = 8
-    """That multiply, in all."""
+    """Total number of multiplying warps."""
     teams: int = 2
-    """Of these warps, each with a tile of its own, while another warp fetches."""
+    """Groups of these warps, each with its own tile, while another warp fetches."""
 
 
 SQUARE = Plan(128, 128, 128, stages=6)
 """While one team scales and writes, the other multiplies.
 
-Of ten plans the fastest for SDXL's products together, on an H200.
+The fastest of ten plans for all of SDXL's products on an H200.
 """
 
 
 def plan_of(num_rows: int, width: int, device: torch.device) -> Plan | None:
-    """None for a program for each tile, which is all there is to do where tiles are few."""
+    """None for one program per tile, which suffices if there are few tiles."""
     num_tiles = -(-num_rows // SQUARE.rows) * -(-width // SQUARE.columns)
     return SQUARE if num_tiles > num_multiprocessors(device) else None

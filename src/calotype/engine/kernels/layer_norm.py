@@ -1,7 +1,4 @@
-"""Layer normalisation over the last dimension, of a sum if wanted, and in eight bits if wanted.
-
-Knows nothing of transformers: who calls decides which residual belongs to which norm.
-"""
+"""Layer normalization over the last dimension, optionally of a sum, and optionally with 8-bit output."""
 
 from __future__ import annotations
 
@@ -42,9 +39,9 @@ def add_layer_norm(
 def layer_norm_quantized(
     x: Tensor, weight: Tensor, bias: Tensor, eps: float, kind: Kind, *, scale: float | None = None
 ) -> Quantized:
-    """The norm in eight bits, never rounded to the input's precision before.
+    """The norm in 8 bits, without prior rounding to the input's precision.
 
-    With `scale` that is every row's, and numbers beyond it are cut off.
+    With `scale` all rows use it, and values beyond it are clipped.
     """
     if _runs_triton(x, kind):
         from calotype.engine.kernels import layer_norm_triton  # noqa: PLC0415 - needs Triton
@@ -64,7 +61,7 @@ def add_layer_norm_quantized(
     bias_of_residual: Tensor | None = None,
     scale: float | None = None,
 ) -> tuple[Quantized, Tensor]:
-    """The norm of `x + residual` in eight bits, and the sum itself, not quantised."""
+    """The norm of `x + residual` in 8 bits, and the sum itself, not quantized."""
     if _runs_triton(x, kind):
         from calotype.engine.kernels import layer_norm_triton  # noqa: PLC0415 - needs Triton
 
@@ -76,7 +73,7 @@ def add_layer_norm_quantized(
 
 
 def plain(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    """The same in torch's own operations."""
+    """The same with torch's own operations."""
     return functional.layer_norm(x, x.shape[-1:], weight.to(x.dtype), bias.to(x.dtype), eps)
 
 

@@ -1,4 +1,4 @@
-"""The kernel of layer normalisation: whole rows in registers, read once."""
+"""The kernel of layer normalization: whole rows in registers, read once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def launch(
     residual: Tensor | None = None,
     bias_of_residual: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The normalised rows, and the rows that were normalised."""
+    """The normalized rows, and the input rows of the norm."""
     x = x.contiguous()
     out = torch.empty_like(x)
     total = _run(x, weight, bias, eps, residual, bias_of_residual, out, None)

@@ -1,7 +1,4 @@
-"""Rows of numbers in eight bits, each row with a scale of its own: `row ≈ values * scale`.
-
-Knows nothing of what is multiplied with them.
-"""
+"""Quantizes rows to 8 bits, each row with its own scale: `row ≈ values * scale`."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ Kind = Literal["int8", "fp8"]
 
 LARGEST = {"int8": 127.0, "fp8": 448.0}
 VALUE_TYPES = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
-# A row of zeros needs a scale too; half precision has no number this small.
+# A row of zeros needs a scale too; fp16 has no number this small.
 SMALLEST = 1e-12
 
 
@@ -28,7 +25,7 @@ class Quantized(NamedTuple):
 
 
 def quantize_rows(x: Tensor, kind: Kind) -> Quantized:
-    """`x` in eight bits, scaled row by row so that its largest number is the largest there is."""
+    """`x` in 8 bits, scaled row by row so that its largest value maps to the largest 8-bit value."""
     if runs_triton(x, row=x.shape[-1], fp8=kind == "fp8"):
         from calotype.engine.kernels import quantize_triton  # noqa: PLC0415 - needs Triton
 
@@ -37,7 +34,7 @@ def quantize_rows(x: Tensor, kind: Kind) -> Quantized:
 
 
 def plain(x: Tensor, kind: Kind, scale: float | None = None) -> Quantized:
-    """The same in torch's own operations; with a scale for all rows, numbers beyond it are cut off."""
+    """The same with torch's own operations; with a scale for all rows, values beyond it are clipped."""
     x = x.float()
     if scale is not None:
         values = (x * (1 / scale)).clamp(-LARGEST[kind], LARGEST[kind])

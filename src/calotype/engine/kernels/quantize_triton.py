@@ -1,4 +1,4 @@
-"""The kernel that quantises rows, and the piece of it that other kernels end with."""
+"""The kernel that quantizes rows, and its final step, which other kernels share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from calotype.engine.kernels.quantize import LARGEST, SMALLEST, VALUE_TYPES, Kin
 from calotype.engine.kernels.row_tiles import tile_of_rows
 
 _SMALLEST = tl.constexpr(SMALLEST)
-# Added to a number and taken away again, it leaves the nearest whole one, ties to even.
+# Adding and subtracting it rounds to the nearest integer, ties to even.
 _ROUNDER = tl.constexpr(1.5 * 2**23)
 
 

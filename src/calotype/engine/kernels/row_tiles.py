@@ -1,4 +1,4 @@
-"""How many whole rows one program takes, and in what parts. Knows nothing of what it does with them."""
+"""Chooses how many whole rows one program processes, and in which parts."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class Tile:
     rows: int
     columns: int
     rest: int
-    """Of a second part; 0 where the first holds all, padded if need be."""
+    """Columns of a second part; 0 if the first holds all, padded if necessary."""
 
     def settings(self) -> dict[str, int]:
-        """What a kernel that works on such tiles is launched with."""
+        """Launch settings of a kernel on such tiles."""
         warps = max(4, min(16, self.columns // 1024))
         return {"ROWS": self.rows, "COLUMNS": self.columns, "REST": self.rest, "num_warps": warps}
 
 
 def tile_of_rows(width: int) -> Tile:
-    """A function of the width alone: the number of rows must not change a row's numbers.
+    """Depends only on the width: the number of rows must not change a row's results.
 
     Widths of Stable Diffusion are five times a power of two. One part, which has to be a power of two, would
     leave three lanes of eight idle; four fifths and one fifth leave none.

@@ -1,7 +1,7 @@
-"""What Triton does before its first kernel, done while weights are still being read.
+"""Runs Triton's initialization before its first kernel while weights are still being read.
 
 Triton knows its compiled kernels by a digest of its own files, among them a library of hundreds of megabytes,
-and takes half a second for that. Knows nothing of kernels.
+and takes half a second for that.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 
 
 def prepare_triton(device: torch.device) -> Thread | None:
-    """Begin with it, where kernels will be run by Triton."""
+    """Start the initialization if Triton will run kernels."""
     if device.type != "cuda":
         return None
     preparing = Thread(target=_prepare, name="preparing Triton", daemon=True)
@@ -22,7 +22,7 @@ def prepare_triton(device: torch.device) -> Thread | None:
 
 
 def _prepare() -> None:
-    # There may be no Triton, or one that keeps it elsewhere or is broken: its first kernel waits, or says so.
+    # Triton may be missing, broken, or store this elsewhere: its first kernel then waits or raises.
     with suppress(Exception):
         from triton.runtime.cache import triton_key  # noqa: PLC0415 - seconds to import
 

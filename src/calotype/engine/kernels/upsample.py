@@ -1,4 +1,4 @@
-"""Pictures of twice the side, every pixel four times. Knows nothing of the convolution that follows."""
+"""Nearest-neighbor upsampling by two: every pixel four times."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def upsample_nearest2x(x: Tensor) -> Tensor:
 
 
 def plain(x: Tensor) -> Tensor:
-    """The same in torch's own operations."""
+    """The same with torch's own operations."""
     return functional.interpolate(x, scale_factor=2.0).contiguous(memory_format=torch.channels_last)

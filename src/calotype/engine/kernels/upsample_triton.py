@@ -1,4 +1,4 @@
-"""The kernel that repeats pixels: each is read once and written four times."""
+"""The kernel of nearest-neighbor upsampling: each pixel is read once and written four times."""
 
 from __future__ import annotations
 

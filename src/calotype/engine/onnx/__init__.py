@@ -1,4 +1,4 @@
-"""Models as ONNX files, for who runs them elsewhere. Nothing in Calotype runs these files but the check.
+"""Exports models as ONNX files for other runtimes. Calotype itself runs these files only to verify them.
 
-Reading order: parts, graph, check, export.
+Reading order: `wrappers.py`, `export_part.py`, `verify.py`, `export.py`.
 """

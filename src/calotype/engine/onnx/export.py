@@ -1,7 +1,4 @@
-"""A model as a folder of ONNX files, in the layout of optimum's pipelines: the whole of it, or nothing.
-
-Knows nothing of the command line.
-"""
+"""Exports a model as a folder of ONNX files, in the layout of optimum's pipelines, atomically."""
 
 from __future__ import annotations
 
@@ -34,32 +31,32 @@ def export(
     models_folder: Path | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Difference | None]:
-    """Write the model's parts as ONNX; the answer says how far each is from torch, if that was checked.
+    """Write the model's parts as ONNX; returns each part's difference from torch, if checked.
 
-    One part is in memory at a time. Each is checked right after it was written.
+    One part is in memory at a time. Each is checked right after it is written.
     """
     check_exporter()
     if dtype not in DTYPES:
-        rule = f"{dtype[:60]!r} is not among {' and '.join(DTYPES)}, which ONNX runtimes can compute in"
+        rule = f"{dtype[:60]!r} is not supported by ONNX runtimes; use {' or '.join(DTYPES)}"
         raise RequestError([Problem("dtype", rule, dtype[:60])])
     refuse_existing(destination)
-    watcher = progress or Silent()
-    found = resolve_model(model, models=models_folder)
+    reporter = progress or Silent()
+    resolved = resolve_model(model, models=models_folder)
     differences: dict[str, Difference | None] = {}
-    with found.weights as weights, write_atomically(destination) as folder:
+    with resolved.weights as weights, write_atomically(destination) as folder:
         write_layout(folder, weights.architecture)
         _split_vae(folder)
         parts = kinds(weights.architecture)
-        watcher.start("exporting", len(parts))
+        reporter.start("exporting", len(parts))
         for name, (source, kind) in parts.items():
-            watcher.describe(f"exporting {name}")
+            reporter.describe(f"exporting {name}")
             wanted = DTYPES[dtype]
             part_dtype = vae_dtype(weights.architecture, wanted) if source == "vae" else wanted
-            part = kind(_network(weights, source, found.identity.reference, part_dtype))
+            part = kind(_network(weights, source, resolved.identity.reference, part_dtype))
             write_graph(part, folder / name)
-            differences[name] = _checked(name, part, folder / name / FILE, part_dtype) if check else None
-            del part  # before the next is loaded: a UNet is most of a machine's memory
-            watcher.advance()
+            differences[name] = _verify(name, part, folder / name / FILE, part_dtype) if check else None
+            del part  # before the next is loaded: a UNet may take most of the memory
+            reporter.advance()
     return differences
 
 
@@ -68,13 +65,13 @@ def _network(weights: Weights, part: str, reference: str, dtype: torch.dtype) ->
     return load_part(weights, part, source=reference, dtype=dtype, device=device, progress=Silent())
 
 
-def _checked(name: str, part: Part, file: Path, dtype: torch.dtype) -> Difference:
-    found = difference(part, file)
-    refuse_difference(name, found, dtype)
-    return found
+def _verify(name: str, part: Part, file: Path, dtype: torch.dtype) -> Difference:
+    result = difference(part, file)
+    refuse_difference(name, result, dtype)
+    return result
 
 
 def _split_vae(folder: Path) -> None:
-    """The autoencoder's configuration goes with both of its halves."""
+    """Copy the VAE's configuration to encoder and decoder."""
     shutil.copytree(folder / "vae", folder / "vae_encoder")
     (folder / "vae").rename(folder / "vae_decoder")

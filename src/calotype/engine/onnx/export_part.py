@@ -1,4 +1,4 @@
-"""A part of a model as an ONNX file. Knows nothing of models' layouts, nor whether the file is right."""
+"""Exports a part of a model as an ONNX file."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from calotype.engine.onnx.wrappers import Part, Sizes
 
 FILE, WEIGHTS_FILE = "model.onnx", "model.onnx_data"
 MAX_FILE_BYTES = 2**31 - 2**26
-"""Protocol buffers end at 2 GiB; the graph beside the weights needs some of it."""
+"""Protocol buffers are limited to 2 GiB; the graph needs some of it beside the weights."""
 OPSET = 18
-"""The oldest that the exporter writes without translating, so that most runtimes read it."""
+"""The oldest opset that the exporter writes without conversion, so that most runtimes read it."""
 TRACED = Sizes(batch=3, height=15, width=19, tokens=11)
-"""Sides that do not halve evenly: only then does diffusers' UNet measure what it must scale up to, and a
-graph that measures is right for every size. No dimension is 1, which torch takes for a constant."""
+"""Odd sides: only then does diffusers' UNet compute its upsampling sizes from its inputs, and such a graph is
+correct for every size. No dimension is 1, which torch treats as a constant."""
 
-# What torch says of its own insides, once per export.
+# torch's warnings about its own internals, once per export.
 _KNOWN_WARNINGS = (
     (FutureWarning, r".*isinstance\(treespec, LeafSpec\).*"),
     (UserWarning, r"# The axis name: .* will not be used.*"),
@@ -30,7 +30,7 @@ _KNOWN_WARNINGS = (
 
 
 def check_exporter() -> None:
-    """Refuse before any work where the packages are missing."""
+    """Raise before any work if the packages are missing."""
     try:
         import onnx  # noqa: F401, PLC0415 - an extra
         import onnxruntime  # noqa: F401, PLC0415
@@ -40,7 +40,7 @@ def check_exporter() -> None:
 
 
 def write_graph(part: Part, folder: Path) -> None:
-    """Write `model.onnx` into the folder, and its weights beside it when they are too many for one file."""
+    """Write `model.onnx` into the folder, and its weights beside it if they are too large for one file."""
     import onnx_ir  # noqa: PLC0415 - an extra
     from onnx_ir.passes.common import ClearMetadataAndDocStringPass  # noqa: PLC0415
 
@@ -53,23 +53,23 @@ def write_graph(part: Part, folder: Path) -> None:
             traced,
             input_names=list(inputs),
             output_names=list(part.outputs),
-            # Traced already: these are names only.
+            # Already traced: these are only names.
             dynamic_shapes={name: dict(axes) for name, axes in part.axes.items()},
             opset_version=OPSET,
             verbose=False,
         )
     assert program is not None
-    # Paths and lines of whoever exported say nothing to whoever runs it.
+    # Source paths and lines of the export are useless to users of the file.
     model = ClearMetadataAndDocStringPass()(program.model).model
     tensors = [value.const_value for value in model.graph.initializers.values()]
     num_bytes = sum(tensor.nbytes for tensor in tensors if tensor is not None)
-    apart = WEIGHTS_FILE if num_bytes > MAX_FILE_BYTES else None
-    onnx_ir.save(model, folder / FILE, external_data=apart)
+    weights_file = WEIGHTS_FILE if num_bytes > MAX_FILE_BYTES else None
+    onnx_ir.save(model, folder / FILE, external_data=weights_file)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what the exporter says to its own developers."""
+    """Suppress the exporter's messages to its own developers."""
     log = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = log.level
     with warnings.catch_warnings():

@@ -1,7 +1,7 @@
-"""What becomes a file: each part of a model as a module that takes and gives plain tensors under fixed names.
+"""Wraps each part of a model as a module with plain tensors under fixed names as inputs and outputs.
 
-Names of folders, inputs, outputs and axes are those of optimum's ONNX pipelines, so that they run the folder
-as it is. Knows nothing of ONNX.
+Names of folders, inputs, outputs and axes are those of optimum's ONNX pipelines, so that they can run the
+folder unchanged.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from torch import Tensor, nn
 from calotype.models.architecture import Architecture, vae_factor
 
 Axes = Mapping[str, Mapping[int, str]]
-"""Input → dimension → name, for every dimension that may differ from call to call."""
+"""Input → dimension → name, for every dynamic dimension."""
 
 TIME_IDS = 6
 REFINER_TIME_IDS = 5
-"""A score of its beauty in the place of the target's two sides."""
+"""An aesthetic score replaces the target's width and height."""
 TIMESTEP = 321.0
 _BATCH = {0: "batch_size"}
-_WORDS = {0: "batch_size", 1: "sequence_length"}
+_TOKENS = {0: "batch_size", 1: "sequence_length"}
 
 
 class Sizes(NamedTuple):
-    """How large an example is."""
+    """Sizes of example inputs."""
 
     batch: int
     height: int
@@ -36,7 +36,7 @@ class Sizes(NamedTuple):
 
 
 class Part(nn.Module):
-    """One file to be: a network, and what goes in and comes out by name."""
+    """The contents of one file: a network with named inputs and outputs."""
 
     axes: ClassVar[Axes]
     outputs: tuple[str, ...]
@@ -47,7 +47,7 @@ class Part(nn.Module):
         self.eval()
 
     def example(self, sizes: Sizes, draw: torch.Generator) -> dict[str, Tensor]:
-        """Random inputs, in the precision the file takes them."""
+        """Random inputs, in the precision of the file."""
         raise NotImplementedError
 
     def _noise(self, draw: torch.Generator, *shape: int) -> Tensor:
@@ -55,27 +55,27 @@ class Part(nn.Module):
 
 
 class TextEncoder(Part):
-    """Token ids to what the UNet reads. Every layer's state is there, for who stops before the last."""
+    """Token ids to hidden states. Outputs every layer's state, for callers that skip the last layers."""
 
-    axes: ClassVar[Axes] = {"input_ids": _WORDS}
+    axes: ClassVar[Axes] = {"input_ids": _TOKENS}
 
     def __init__(self, network: Any) -> None:
         super().__init__(network)
         self._has_projection = hasattr(network, "text_projection")
-        # Pipelines take the first output for the summary where there is a projection.
-        summary = (
+        # Pipelines use the first output as the pooled one if there is a projection.
+        pooled = (
             ("text_embeds", "last_hidden_state")
             if self._has_projection
             else ("last_hidden_state", "pooler_output")
         )
         layers = range(network.config.num_hidden_layers + 1)
-        self.outputs = (*summary, *(f"hidden_states.{layer}" for layer in layers))
+        self.outputs = (*pooled, *(f"hidden_states.{layer}" for layer in layers))
 
     def example(self, sizes: Sizes, draw: torch.Generator) -> dict[str, Tensor]:
         config = self.network.config
         tokens = min(sizes.tokens, config.max_position_embeddings)
         ids = torch.randint(config.vocab_size, (sizes.batch, tokens), generator=draw)
-        # The summary is taken where the text ends.
+        # The pooled output is taken at the end token.
         ids[:, -1] = config.eos_token_id
         return {"input_ids": ids}
 
@@ -87,20 +87,20 @@ class TextEncoder(Part):
 
 
 class Unet(Part):
-    """A noisy latent to the prediction. The timestep is one for all rows."""
+    """A noisy latent to the prediction. All rows share one timestep."""
 
     outputs = ("out_sample",)
     axes: ClassVar[Axes] = {
         "sample": {0: "batch_size", 2: "height", 3: "width"},
         "timestep": {},
-        "encoder_hidden_states": _WORDS,
+        "encoder_hidden_states": _TOKENS,
     }
 
     def example(self, sizes: Sizes, draw: torch.Generator) -> dict[str, Tensor]:
         config = self.network.config
         return {
             "sample": self._noise(draw, sizes.batch, config.in_channels, sizes.height, sizes.width),
-            # In full precision whatever the model's: fp16 has no 2049 and no timestep between two.
+            # In fp32 for any precision of the model: fp16 represents neither 2049 nor fractional timesteps.
             "timestep": torch.tensor(TIMESTEP),
             "encoder_hidden_states": self._noise(draw, sizes.batch, sizes.tokens, config.cross_attention_dim),
         }
@@ -110,7 +110,7 @@ class Unet(Part):
 
 
 class SdxlUnet(Unet):
-    """SDXL's reads a summary of the prompt, and the sizes it is to imagine, as well."""
+    """SDXL's UNet also reads the pooled prompt and the size conditioning."""
 
     axes: ClassVar[Axes] = {**Unet.axes, "text_embeds": _BATCH, "time_ids": _BATCH}
     time_ids: ClassVar[int] = TIME_IDS
@@ -118,10 +118,10 @@ class SdxlUnet(Unet):
     def example(self, sizes: Sizes, draw: torch.Generator) -> dict[str, Tensor]:
         config = self.network.config
         widths = self.time_ids * config.addition_time_embed_dim
-        summary = config.projection_class_embeddings_input_dim - widths
+        pooled = config.projection_class_embeddings_input_dim - widths
         return {
             **super().example(sizes, draw),
-            "text_embeds": self._noise(draw, sizes.batch, summary),
+            "text_embeds": self._noise(draw, sizes.batch, pooled),
             "time_ids": torch.randint(2048, (sizes.batch, self.time_ids), generator=draw).float(),
         }
 
@@ -133,7 +133,7 @@ class SdxlUnet(Unet):
         text_embeds: Tensor,
         time_ids: Tensor,
     ) -> Tensor:
-        # They are joined with numbers in full precision, and ONNX joins only what is alike.
+        # They are concatenated with fp32 tensors, and ONNX concatenates only equal types.
         added = {"text_embeds": text_embeds.float(), "time_ids": time_ids}
         return self.network(
             sample, timestep, encoder_hidden_states, added_cond_kwargs=added, return_dict=False
@@ -141,13 +141,13 @@ class SdxlUnet(Unet):
 
 
 class RefinerUnet(SdxlUnet):
-    """The refiner's is told how beautiful the picture is to be."""
+    """The refiner's UNet also reads an aesthetic score."""
 
     time_ids: ClassVar[int] = REFINER_TIME_IDS
 
 
 class VaeDecoder(Part):
-    """A latent in the autoencoder's own scale to pixels in about −1…1."""
+    """A latent in the VAE's own scale to pixels in about −1…1."""
 
     outputs = ("sample",)
     axes: ClassVar[Axes] = {"latent_sample": {0: "batch_size", 2: "latent_height", 3: "latent_width"}}
@@ -161,7 +161,7 @@ class VaeDecoder(Part):
 
 
 class VaeEncoder(Part):
-    """Pixels to mean and logarithm of variance of the latent, in the autoencoder's own scale."""
+    """Pixels to mean and log variance of the latent, in the VAE's own scale."""
 
     outputs = ("latent_parameters",)
     axes: ClassVar[Axes] = {"sample": {0: "batch_size", 2: "sample_height", 3: "sample_width"}}
@@ -176,7 +176,7 @@ class VaeEncoder(Part):
 
 
 def kinds(architecture: Architecture) -> dict[str, tuple[str, type[Part]]]:
-    """Folder of each file → the part of the model it is made of, and how."""
+    """Folder of each file → the part of the model it exports, and its wrapper."""
     encoders = [part for part in architecture.parts() if part.startswith("text_encoder")]
     return {
         **{part: (part, TextEncoder) for part in encoders},

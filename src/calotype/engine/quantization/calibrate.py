@@ -1,4 +1,4 @@
-"""Finds how large the numbers behind a model's norms get, by making pictures. Knows nothing of eight bits."""
+"""Measures the activation ranges after a model's norms by generating images."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROMPTS: tuple[str, ...] = (
     "a sun, twemoji style, on a white background",
     "a bicycle, flat style, on a red background",
 )
-"""In the embedded model's wording; other models make something of them too."""
+"""In the embedded model's wording; other models can use them too."""
 
 
 def calibrate(
@@ -39,44 +39,44 @@ def calibrate(
     size: int | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Make a picture of each prompt, at the model's own size if none is said; keep what was seen."""
-    watcher, seen = progress or Silent(), _Seen(model)
-    usual = tuple(one for one in resolve_passes(model, "low-memory") if one in PRESETS["fast"])
-    engine = Engine(model, networks=build_networks(model, (*usual, seen.watching())))
+    """Generate an image of each prompt, by default at the model's native size; save the ranges."""
+    reporter, observer = progress or Silent(), _RangeObserver(model)
+    passes = tuple(each for each in resolve_passes(model, "low-memory") if each in PRESETS["fast"])
+    engine = Engine(model, networks=build_networks(model, (*passes, observer.as_pass())))
     side = size or model.architecture.native_size
-    watcher.start("calibrating", len(prompts))
+    reporter.start("calibrating", len(prompts))
     for seed, prompt in enumerate(prompts):
         engine.generate(prompt, width=side, height=side, steps=steps, seed=seed)
-        watcher.advance()
+        reporter.advance()
     digest = hashlib.sha256("\n".join(prompts).encode()).hexdigest()
     about = {"prompts": str(len(prompts)), "prompts_sha256": digest, "steps": str(steps), "size": str(side)}
-    return calibration_data.save_ranges(model, seen.ranges, about)
+    return calibration_data.save_ranges(model, observer.ranges, about)
 
 
-class _Seen:
-    """The largest numbers of all channels so far."""
+class _RangeObserver:
+    """Observes the largest absolute value of each channel."""
 
     def __init__(self, model: Model) -> None:
         self._names = {norm: name for name, norm, _ in calibration_data.norms_of(model.unet)}
         self.ranges: dict[str, Tensor] = {}
 
-    def watching(self) -> Pass:
-        """A pass that looks at what norms write."""
+    def as_pass(self) -> Pass:
+        """A pass that observes the output of norms."""
 
-        def apply(assembly: NetworkBuilder) -> None:
-            usual = assembly.operations.layer_norm
+        def apply(builder: NetworkBuilder) -> None:
+            original = builder.operations.layer_norm
 
             def layer_norm(
                 x: Tensor, norm: nn.LayerNorm, addend: Tensor | None = None, bias: Tensor | None = None
             ) -> tuple[Tensor, Tensor]:
-                normal, whole = usual(x, norm, addend, bias)
-                self._note(self._names[norm], normal)
-                return normal, whole
+                normed, total = original(x, norm, addend, bias)
+                self._update(self._names[norm], normed)
+                return normed, total
 
-            assembly.operations = replace(assembly.operations, layer_norm=layer_norm)
+            builder.operations = replace(builder.operations, layer_norm=layer_norm)
 
         return Pass("watching", "exact", no_requirements, apply)
 
-    def _note(self, name: str, normal: Tensor) -> None:
-        largest = normal.flatten(0, -2).abs().amax(0).float().cpu()
+    def _update(self, name: str, normed: Tensor) -> None:
+        largest = normed.flatten(0, -2).abs().amax(0).float().cpu()
         self.ranges[name] = largest.maximum(self.ranges[name]) if name in self.ranges else largest

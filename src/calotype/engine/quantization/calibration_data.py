@@ -1,7 +1,7 @@
-"""How large the numbers behind each norm of a UNet's transformers get, found once for a model and kept.
+"""Stores the activation ranges after each norm of a UNet's transformers, measured once per model.
 
-A file belongs to the very weights it was made with: its name is a key of their digest, and what it says of
-itself is compared with the model at every use. Knows nothing of how the numbers are found or used.
+A file belongs to exactly the weights it was made with: its name is a key of their digest, and its metadata is
+compared with the model at every use.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from calotype.models.model import Model
 from calotype.version import VERSION
 
 FORMAT = 1
-"""Raised when files of before can no longer be used."""
+"""Incremented when older files can no longer be used."""
 
 Ranges = Mapping[str, Tensor]
-"""Norm's name → the largest absolute number of each channel behind it, in fp32."""
+"""Norm's name → the largest absolute value of each output channel, in fp32."""
 
 
 def norms_of(unet: nn.Module) -> Iterator[tuple[str, nn.LayerNorm, list[nn.Linear]]]:
-    """Every norm of the transformers by name, with the layers that read it and nothing else."""
+    """Every norm of the transformers by name, with the layers that read only its output."""
     for name, block in unet.named_modules():
         if type(block).__name__ == "BasicTransformerBlock":
             parts: Any = block
@@ -40,36 +40,38 @@ def norms_of(unet: nn.Module) -> Iterator[tuple[str, nn.LayerNorm, list[nn.Linea
 
 
 def calibration_file(model: Model) -> Path:
-    """Where the calibration of a model's weights is kept."""
+    """The calibration file of a model's weights."""
     key = hashlib.sha256(json.dumps([FORMAT, model.identity.sha256]).encode()).hexdigest()[:16]
     return cache_dir() / "calibrations" / f"{key}.safetensors"
 
 
 def save_ranges(model: Model, ranges: Ranges, about: Mapping[str, str]) -> Path:
-    """Write a calibration, whole or not at all; `about` says how it was made."""
-    place = calibration_file(model)
-    said = {**about, "format": str(FORMAT), "model": model.identity.sha256, "calotype": VERSION}
-    with atomic_write(place) as file:
-        file.write(save(dict(ranges), said))
-    return place
+    """Write a calibration atomically; `about` is metadata on how it was made."""
+    path = calibration_file(model)
+    metadata = {**about, "format": str(FORMAT), "model": model.identity.sha256, "calotype": VERSION}
+    with atomic_write(path) as file:
+        file.write(save(dict(ranges), metadata))
+    return path
 
 
 def load_ranges(model: Model) -> Ranges:
-    """The calibration of the model's weights; refused if it is of others, or does not fit."""
-    place = calibration_file(model)
-    if not place.exists():
+    """Load the calibration of the model's weights; refused if it belongs to others, or does not fit."""
+    path = calibration_file(model)
+    if not path.exists():
         raise NotFoundError(f"{model.identity.reference} has not been calibrated; {_fix(model)}")
     try:
-        with safe_open(place, "pt") as file:
-            said, found = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        with safe_open(path, "pt") as file:
+            metadata, ranges = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
-        raise CalotypeError(f"{place} cannot be read: {error}; {_fix(model)}") from error
-    if (said.get("format"), said.get("model")) != (str(FORMAT), model.identity.sha256):
-        raise CalotypeError(f"{place} is of other weights than {model.identity.reference}; {_fix(model)}")
-    wanted = {name: tuple(norm.weight.shape) for name, norm, _ in norms_of(model.unet)}
-    if {name: tuple(each.shape) for name, each in found.items()} != wanted:
-        raise CalotypeError(f"{place} does not fit the norms of {model.identity.reference}; {_fix(model)}")
-    return found
+        raise CalotypeError(f"{path} cannot be read: {error}; {_fix(model)}") from error
+    if (metadata.get("format"), metadata.get("model")) != (str(FORMAT), model.identity.sha256):
+        raise CalotypeError(
+            f"{path} belongs to other weights than {model.identity.reference}; {_fix(model)}"
+        )
+    expected = {name: tuple(norm.weight.shape) for name, norm, _ in norms_of(model.unet)}
+    if {name: tuple(each.shape) for name, each in ranges.items()} != expected:
+        raise CalotypeError(f"{path} does not fit the norms of {model.identity.reference}; {_fix(model)}")
+    return ranges
 
 
 def _fix(model: Model) -> str:

@@ -1,7 +1,7 @@
-"""Kubernetes as a back end: Kubeflow's TrainJob or PyTorchJob for training, a Deployment for serving.
+"""The Kubernetes backend: Kubeflow's TrainJob or PyTorchJob for training, a Deployment for serving.
 
-Reading order: `pod.py`, `train_job.py`, `pytorch_job.py`, `cluster.py`, `backend.py`, `pod_logs.py`;
-`serving.py` stands for itself.
+Reading order: `pod_template.py`, `train_job.py`, `pytorch_job.py`, `client_protocol.py`, `backend.py`,
+`logs.py`; `serving.py` is independent.
 """
 
 from calotype.launch.kubernetes.backend import KubernetesBackend

@@ -1,4 +1,4 @@
-"""The back end `kubernetes`: objects that Kubeflow's operators turn into pods, and what becomes of them."""
+"""The backend `kubernetes`: creates objects that Kubeflow turns into pods, and reads their status."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ from calotype.spec.launch import LaunchSpec
 
 FILE, CANCELLED = "job.yaml", "cancelled"
 SUBMISSION = "calotype/submission"
-"""An annotation that tells our objects from others of the same name."""
+"""An annotation that identifies our objects among others of the same name."""
 KINDS = {kind.kind: kind for kind in (TRAIN_JOB, PYTORCH_JOB)}
 _CONFLICT, _NOT_FOUND = 409, 404
 
 
 class KubernetesBackend:
-    """Jobs of a cluster's operators."""
+    """Runs jobs by a cluster's Kubeflow operators."""
 
     name = "kubernetes"
 
     def __init__(self, connect: Callable[[str | None], Cluster] | None = None) -> None:
-        self._connect = connect or _connected
+        self._connect = connect or _connect
 
     def render(self, spec: LaunchSpec) -> Rendered:
         kind = KINDS[spec.kubernetes.kind]
@@ -58,7 +58,7 @@ class KubernetesBackend:
             raise RequestError(problems)
         heading = [
             shlex.join(["calotype", *spec.words()]),
-            f"as {kind.kind} ({kind.group}/{kind.version}). Needs nothing of Calotype but the image: "
+            f"as {kind.kind} ({kind.group}/{kind.version}). Needs only Calotype's image: "
             f"kubectl create -f {FILE}",
         ]
         return Rendered({FILE: as_yaml(_manifests(spec), heading)})
@@ -71,7 +71,7 @@ class KubernetesBackend:
         return most_gpus(self._cluster(spec), spec)
 
     def submit(self, spec: LaunchSpec, folder: Path, rendered: Rendered, /) -> str:
-        # The file, not the spec: what people read is what is handed in.
+        # The file, not the spec: users submit exactly what they can read.
         objects = list(yaml.safe_load_all((folder / rendered.main).read_text("utf-8")))
         cluster, mark = self._cluster(spec), uuid.uuid4().hex[:12]
         try:
@@ -79,7 +79,7 @@ class KubernetesBackend:
                 each["metadata"]["annotations"] = {SUBMISSION: mark}
                 _create(cluster, KINDS[each["kind"]], each)
         except BaseException:
-            # A task that was refused leaves no others running, nor one whose answer was lost.
+            # If one task is refused, no other task keeps running, nor one whose answer was lost.
             with contextlib.suppress(LaunchError):
                 for each in _objects(cluster, spec, mark):
                     _delete(cluster, KINDS[each["kind"]], each)
@@ -88,11 +88,11 @@ class KubernetesBackend:
 
     def status(self, record: JobRecord) -> JobStatus:
         cluster, kind = self._opened(record)
-        objects = _objects(cluster, record.spec, _mark_in(record))
+        objects = _objects(cluster, record.spec, _mark_of_record(record))
         if not objects:
             if (Path(record.folder) / CANCELLED).exists():
                 return JobStatus(state=JobState.CANCELLED)
-            return JobStatus(state=JobState.LOST, reason="the cluster has no such job any more")
+            return JobStatus(state=JobState.LOST, reason="the cluster no longer has this job")
         pods = pods_of(cluster, record.spec.kubernetes.namespace, record.id)
         if record.spec.array is None:
             return state_of(objects[0], pods, kind)
@@ -111,23 +111,23 @@ class KubernetesBackend:
     def logs(self, record: JobRecord, wanted: LogsWanted) -> Iterable[str]:
         check_wanted(record, wanted)
         lines = self._lines(record, wanted)
-        chosen = lines if wanted.rank is None else of_rank(lines, wanted.rank)
+        selected = lines if wanted.rank is None else of_rank(lines, wanted.rank)
         if wanted.follow or wanted.lines is None:
-            return chosen
-        return deque(chosen, wanted.lines)
+            return selected
+        return deque(selected, wanted.lines)
 
     def _lines(self, record: JobRecord, wanted: LogsWanted) -> Iterator[str]:
         cluster, kind = self._opened(record)
         namespace = record.spec.kubernetes.namespace
 
-        def mine(pods: Sequence[Pod]) -> list[Pod]:
-            chosen = [pod for pod in pods if wanted.task is None or _task(pod) == wanted.task]
-            return sorted(chosen, key=lambda pod: (_task(pod) or 0, kind.pod_order(pod)))
+        def select_pods(pods: Sequence[Pod]) -> list[Pod]:
+            selected = [pod for pod in pods if wanted.task is None or _task(pod) == wanted.task]
+            return sorted(selected, key=lambda pod: (_task(pod) or 0, kind.pod_order(pod)))
 
         if not wanted.follow:
-            # One rank's last lines may stand far above a node's last lines.
+            # One rank's last lines may be far above a node's last lines.
             tail = wanted.lines if wanted.rank is None else None
-            for pod in mine(pods_of(cluster, namespace, record.id)):
+            for pod in select_pods(pods_of(cluster, namespace, record.id)):
                 yield from printed(cluster, pod, kind.container, tail)
             return
         yield from Following(
@@ -135,16 +135,16 @@ class KubernetesBackend:
             namespace,
             record.id,
             kind.container,
-            mine,
+            select_pods,
             lambda: self.status(record).state.is_over,
             wanted.lines,
         )
 
     def cancel(self, record: JobRecord) -> None:
         cluster, kind = self._opened(record)
-        objects = _objects(cluster, record.spec, _mark_in(record))
+        objects = _objects(cluster, record.spec, _mark_of_record(record))
         if objects:
-            # Before it is true: who ends in between has asked for it all the same.
+            # Before the deletion: a job that ends in between counts as cancelled too.
             (Path(record.folder) / CANCELLED).touch()
         for each in objects:
             _delete(cluster, kind, each)
@@ -156,14 +156,12 @@ class KubernetesBackend:
         return self._connect(spec.kubernetes.context)
 
 
-def _connected(context: str | None) -> Cluster:
+def _connect(context: str | None) -> Cluster:
     try:
-        # Large, and of use to nobody who only renders.
+        # A large import that rendering does not need.
         from calotype.launch.kubernetes.client import OfficialClient  # noqa: PLC0415
     except ImportError as error:
-        rule = (
-            f"{error.name} is missing; pip install 'calotype[kubernetes]', or hand the file in with kubectl"
-        )
+        rule = f"{error.name} is missing; pip install 'calotype[kubernetes]', or submit the file with kubectl"
         raise LaunchError(rule) from None
     return OfficialClient(context)
 
@@ -175,7 +173,7 @@ def _manifests(spec: LaunchSpec) -> list[dict[str, Any]]:
 
 
 def _create(cluster: Cluster, kind: JobKind, manifest: dict[str, Any]) -> Object:
-    """The object on the cluster; one that a try whose answer was lost has made is taken for made."""
+    """Create an object; one that an attempt with a lost answer created counts as created."""
     meta = manifest["metadata"]
     path = kind.path(meta["namespace"])
     for attempt in (1, 2):
@@ -186,33 +184,33 @@ def _create(cluster: Cluster, kind: JobKind, manifest: dict[str, Any]) -> Object
                 raise
         except RefusedError as error:
             if error.status == _CONFLICT:
-                there = cluster.request("GET", kind.path(meta["namespace"], meta["name"]))
-                if _mark(there) == _mark(manifest):
-                    return there
+                existing = cluster.request("GET", kind.path(meta["namespace"], meta["name"]))
+                if _mark(existing) == _mark(manifest):
+                    return existing
             raise refused(error, meta["name"], meta["namespace"]) from None
     raise AssertionError("the second attempt returns or raises")
 
 
 def _delete(cluster: Cluster, kind: JobKind, each: Object) -> None:
-    """This very object with its pods; one that is gone already is left alone."""
+    """Delete exactly this object with its pods; no effect if it is gone."""
     meta = each["metadata"]
     options = {"propagationPolicy": "Background", "preconditions": {"uid": meta["uid"]}}
     try:
         cluster.request("DELETE", kind.path(meta["namespace"], meta["name"]), body=options)
     except RefusedError as error:
-        # 409: another object of that name has taken its place.
+        # 409: another object of that name has replaced it.
         if error.status not in (_NOT_FOUND, _CONFLICT):
             raise
 
 
 def _objects(cluster: Cluster, spec: LaunchSpec, mark: str) -> list[Object]:
-    """What a submission has made and is still there."""
+    """The objects of a submission that still exist."""
     path = KINDS[spec.kubernetes.kind].path(spec.kubernetes.namespace)
     found = cluster.request("GET", path, query={"labelSelector": selector(spec.name)})
     return [each for each in found["items"] if _mark(each) == mark]
 
 
-def _mark_in(record: JobRecord) -> str:
+def _mark_of_record(record: JobRecord) -> str:
     return record.handle.rpartition(":")[2]
 
 

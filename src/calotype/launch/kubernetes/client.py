@@ -1,7 +1,7 @@
-"""A Kubernetes API by way of the official client, which is imported with this file.
+"""Calls a Kubernetes API by the official client, which is imported with this module.
 
-It finds the cluster (kubeconfig with its plugins, or the pod we are in) and speaks TLS. A server that is busy
-is asked again when it says so. Knows nothing of jobs.
+The client finds the cluster (kubeconfig with its plugins, or the pod it runs in) and does TLS. Requests to a
+busy server are retried.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from calotype.launch.kubernetes.client_protocol import LostError, RefusedError
 _TRIES = 5
 _TIMEOUT_S = 30.0
 _STREAM_S = 300.0
-"""Silence after which a stream is taken for lost."""
+"""Silence after which a stream counts as lost."""
 _BUSY = (429, 500, 502, 503, 504)
 
 
 class OfficialClient:
-    """A cluster by way of the `kubernetes` package."""
+    """A cluster, called by the `kubernetes` package."""
 
     def __init__(self, context: str | None = None) -> None:
         settings = client.Configuration()
@@ -35,16 +35,18 @@ class OfficialClient:
             if context is None and "KUBERNETES_SERVICE_HOST" in os.environ and "KUBECONFIG" not in os.environ:
                 config.load_incluster_config(client_configuration=settings)
             else:
-                place = os.environ.get("KUBECONFIG", "~/.kube/config")
-                config.load_kube_config(config_file=place, context=context, client_configuration=settings)
-        # Of a file that is no kubeconfig the client says what Python says.
+                config_file = os.environ.get("KUBECONFIG", "~/.kube/config")
+                config.load_kube_config(
+                    config_file=config_file, context=context, client_configuration=settings
+                )
+        # For a file that is not a kubeconfig the client raises plain Python errors.
         except (config.ConfigException, OSError, YAMLError, TypeError, AttributeError) as error:
-            said = " ".join(str(error).split())
+            message = " ".join(str(error).split())
             raise LaunchError(
-                f"no Kubernetes cluster is known here: {said}; set KUBECONFIG or kubernetes.context, or use "
-                "`calotype launch render` and hand the file in with kubectl"
+                f"no Kubernetes cluster is known: {message}; set KUBECONFIG or kubernetes.context, or use "
+                "`calotype launch render` and submit the file with kubectl"
             ) from None
-        # All methods: what we create carries a mark by which a second try knows the first.
+        # All methods: our objects carry a mark by which a retry recognizes the first attempt.
         settings.retries = Retry(
             total=_TRIES,
             backoff_factor=0.1,
@@ -69,16 +71,16 @@ class OfficialClient:
             raise LostError(f"the answer of {self._host} was lost: {error}") from None
 
     def lines(self, path: str, query: Mapping[str, str | int]) -> Iterator[str]:
-        answer = self._call("GET", path, query, None, _STREAM_S)
+        response = self._call("GET", path, query, None, _STREAM_S)
         rest = b""
         try:
-            for piece in answer.stream(2**14, decode_content=True):
+            for piece in response.stream(2**14, decode_content=True):
                 *whole, rest = (rest + piece).split(b"\n")
                 yield from (line.decode("utf-8", errors="replace") for line in whole)
         except HTTPError as error:
             raise LostError(f"a stream of {self._host} was lost: {error}") from None
         finally:
-            answer.release_conn()
+            response.release_conn()
         if rest:
             yield rest.decode("utf-8", errors="replace")
 
@@ -109,13 +111,13 @@ class OfficialClient:
 
 
 def _refusal(status: int, reason: str | None, body: bytes | str | None) -> RefusedError:
-    """From the Status object that the API sends, or whatever a proxy sent instead."""
+    """Build the error from the API's Status object, or from whatever a proxy sent instead."""
     text = body.decode("utf-8", errors="replace") if isinstance(body, bytes) else body or ""
     try:
-        told = json.loads(text)
+        status_values = json.loads(text)
     except ValueError:
-        told = {}
-    if not isinstance(told, dict):
-        told = {}
-    message = str(told.get("message") or text.strip()[:200] or "without a reason")
-    return RefusedError(status, str(told.get("reason") or reason or ""), message)
+        status_values = {}
+    if not isinstance(status_values, dict):
+        status_values = {}
+    message = str(status_values.get("message") or text.strip()[:200] or "without a reason")
+    return RefusedError(status, str(status_values.get("reason") or reason or ""), message)

@@ -1,6 +1,6 @@
-"""What the back end asks of a Kubernetes API: an answer or a stream of lines, by path, in plain JSON values.
+"""The part of a Kubernetes API that the backend uses: a response or a stream of lines by path, in plain JSON.
 
-So every kind of object is asked for alike. Knows nothing of jobs, nor of how a cluster is reached.
+Every kind of object is read the same way.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from calotype.launch.backend import LaunchError
 
 
 class RefusedError(LaunchError):
-    """The API answered, and the answer was no."""
+    """The API refused the request."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(f"the Kubernetes API refused ({status} {reason}): {message}")
@@ -20,11 +20,11 @@ class RefusedError(LaunchError):
 
 
 class LostError(LaunchError):
-    """A connection that ended before it should have, or was never there."""
+    """The connection failed, or broke before its end."""
 
 
 class Cluster(Protocol):
-    """What the back end asks of an API."""
+    """The requests that the backend makes to a cluster."""
 
     def request(
         self,
@@ -36,5 +36,5 @@ class Cluster(Protocol):
     ) -> dict[str, Any]: ...
 
     def lines(self, path: str, query: Mapping[str, str | int]) -> Iterator[str]:
-        """Of an answer as they come; LostError when the connection breaks."""
+        """Stream the lines of a response; raises LostError when the connection breaks."""
         ...

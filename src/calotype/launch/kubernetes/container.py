@@ -1,4 +1,4 @@
-"""What a container for training runs and asks for, the same in every kind of job. Plain values."""
+"""The command, environment and resources of a training container, the same in every kind of job."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from calotype.spec.launch import TASK, LaunchSpec
 
 
 def container_command(spec: LaunchSpec, *, host: str, task: int | None) -> list[str]:
-    """What a node runs. `host` is where the first node waits, and may be a variable as `$(NAME)`."""
-    # No field of a TrainJob says where a command runs.
+    """The command of a node. `host` is the first node's address, and may be a variable such as `$(NAME)`."""
+    # A TrainJob has no field for the working directory.
     words = ["env", f"--chdir={literal(spec.directory)}"] if spec.directory else []
     words.append(literal(spec.interpreter))
     if spec.launcher == "torchrun":
@@ -39,5 +39,5 @@ def container_resources(spec: LaunchSpec) -> dict[str, Any]:
 
 
 def object_name(spec: LaunchSpec, task: int | None) -> str:
-    """Of a job, or of one task of its array."""
+    """The name of a job's object, or of one task of its array."""
     return spec.name if task is None else f"{spec.name}-{task}"

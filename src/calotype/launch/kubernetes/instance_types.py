@@ -1,4 +1,4 @@
-"""What machines have, by their type: a typed view of `instances.json`. Asks no cluster."""
+"""Resources of machines by instance type: a typed view of `instances.json`."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ MIG = "nvidia.com/mig-"
 
 @dataclass(frozen=True)
 class Instance:
-    """One type of machine."""
+    """One instance type."""
 
     name: str
     gpu: str
     gpus: int
     efa_devices: int
     slices: dict[str, int]
-    """How many of each kind one GPU holds."""
+    """Number of MIG slices of each profile per GPU."""
 
     def offers(self) -> dict[str, int]:
-        """How many of each resource a node may have, the GPUs being whole or all cut the same way."""
+        """Number of each resource of a node, with whole GPUs or all GPUs cut the same way."""
         cut = {f"{MIG}{name.replace('+', '.')}": most * self.gpus for name, most in self.slices.items()}
         return {"nvidia.com/gpu": self.gpus, **cut}
 
 
 @cache
 def known_instances() -> dict[str, Instance]:
-    """By name."""
+    """Instance types by name."""
     table = json.loads(files(__package__).joinpath("instances.json").read_text("utf-8"))
     return {
         name: Instance(name=name, slices=table["slices"][values["gpu"]], **values)
@@ -41,9 +41,9 @@ def known_instances() -> dict[str, Instance]:
 
 
 def check_instance(placement: PodPlacement, gpus: int, efa_devices: int, counted: str) -> list[Problem]:
-    """What a node of the chosen type could never give; of unknown types nothing is known.
+    """Settings that a node of the chosen type can never satisfy; unknown types have no problems.
 
-    `counted` is the field that says how many GPUs.
+    `counted` is the name of the field with the number of GPUs.
     """
     instance = known_instances().get(placement.instance_type or "")
     if instance is None:

@@ -1,4 +1,4 @@
-"""What a kind of job is to the back end: how it is written, and how its state is read."""
+"""A kind of Kubernetes job: how its manifest is written, and how its state is read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class JobKind:
-    """One of Kubeflow's kinds."""
+    """One of Kubeflow's job kinds."""
 
     kind: str
     group: str
@@ -24,18 +24,18 @@ class JobKind:
     container: str
     """The name of the container that runs the command."""
     manifest: Callable[[LaunchSpec, int | None], dict[str, Any]]
-    """Of a spec, or of one task of its array."""
+    """The manifest of a spec, or of one task of its array."""
     refusals: Callable[[LaunchSpec], list[Problem]]
-    """What this kind cannot do."""
+    """Settings that this kind does not support."""
     ends: Mapping[str, JobState]
-    """The conditions that are ends."""
+    """Conditions that end a job → its final state."""
     pod_order: Callable[[Object], int]
-    """Where a pod stands among those of its job."""
+    """Sort key of a pod among those of its job."""
 
     def path(self, namespace: str, name: str = "") -> str:
-        """Of all jobs of this kind, or of one."""
-        whole = f"/apis/{self.group}/{self.version}/namespaces/{namespace}/{self.plural}"
-        return f"{whole}/{name}" if name else whole
+        """The API path of all jobs of this kind, or of one."""
+        collection = f"/apis/{self.group}/{self.version}/namespaces/{namespace}/{self.plural}"
+        return f"{collection}/{name}" if name else collection
 
 
 def holding(conditions: Iterable[Object]) -> dict[str, Object]:

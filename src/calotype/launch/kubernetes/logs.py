@@ -1,7 +1,7 @@
-"""What a job's pods print: as it stands, or followed until the job is over. Knows nothing of job kinds.
+"""Reads the logs of a job's pods: as they are now, or followed until the job ends.
 
-Followed lines carry the time at which the node wrote them. When a stream is lost, the pod is asked for what
-came since, and lines that were seen are left out: none is lost and none is told twice.
+Followed lines carry the node's timestamps. After a lost stream, the log is read again from the last
+timestamp, and lines that were already seen are skipped: no line is lost or repeated.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from calotype.launch.kubernetes.client_protocol import Cluster, LostError, Refus
 from calotype.launch.kubernetes.pod_watch import Pod, phase, watched
 
 _PAUSE_S = 0.2
-_NOT_THERE = (400, 404)
-"""What is said of a container that has not begun, and of a pod that is gone."""
-_OVER = ("Succeeded", "Failed")
+_NOT_AVAILABLE = (400, 404)
+"""Answers for a container that has not started, and for a pod that is gone."""
+_ENDED = ("Succeeded", "Failed")
 
 
 def printed(cluster: Cluster, pod: Pod, container: str, lines: int | None) -> list[str]:
-    """What a pod has printed so far; nothing if it has not begun."""
+    """A pod's log so far; empty if it has not started."""
     tail = {} if lines is None else {"tailLines": lines}
     try:
         return list(cluster.lines(f"{_path(pod)}/log", {"container": container, **tail}))
     except RefusedError as error:
-        if error.status in _NOT_THERE:
+        if error.status in _NOT_AVAILABLE:
             return []
         raise
 
 
 @dataclass
 class Following:
-    """Reads all wanted pods of a job at once."""
+    """Follows the logs of all selected pods of a job at once."""
 
     cluster: Cluster
     namespace: str
@@ -43,69 +43,69 @@ class Following:
     wanted: Callable[[Sequence[Pod]], Sequence[Pod]]
     is_over: Callable[[], bool]
     lines: int | None = None
-    """Of each pod, only so many of the last before now."""
+    """Only the last lines of each pod before now, so many."""
 
     def __post_init__(self) -> None:
-        self._told: queue.Queue[str | Exception | None] = queue.Queue()
+        self._queue: queue.Queue[str | Exception | None] = queue.Queue()
         self._streams: dict[str, threading.Thread] = {}
 
     def __iter__(self) -> Iterator[str]:
-        self._start(self._look)
-        while (told := self._told.get()) is not None:
-            if isinstance(told, Exception):
-                raise told
-            yield told
+        self._start(self._watch_pods)
+        while (item := self._queue.get()) is not None:
+            if isinstance(item, Exception):
+                raise item
+            yield item
 
     def _start(self, work: Callable[[], None]) -> threading.Thread:
         def run() -> None:
             try:
                 work()
-            # Whatever it is: who reads is not to wait for lines that never come.
+            # Any error: the reader must not wait for lines that never come.
             except Exception as error:
-                self._told.put(error)
+                self._queue.put(error)
 
-        # They only wait for the network: a process that wants to end does not wait for them.
+        # Daemons, because they only wait for the network: they must not delay the end of the process.
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         return thread
 
-    def _look(self) -> None:
-        """Give every pod a stream once it has begun, until no more can come."""
+    def _watch_pods(self) -> None:
+        """Start a stream for every pod that runs, until no more pods can start."""
         for pods in watched(self.cluster, self.namespace, self.job):
-            mine = self.wanted(pods)
-            for pod in mine:
+            selected = self.wanted(pods)
+            for pod in selected:
                 uid = pod["metadata"]["uid"]
                 if uid not in self._streams and phase(pod) != "Pending":
                     self._streams[uid] = self._start(_Stream(self.cluster, pod, self.container, self))
-            if all(phase(pod) in _OVER for pod in mine) and self.is_over():
+            if all(phase(pod) in _ENDED for pod in selected) and self.is_over():
                 break
         for stream in self._streams.values():
             stream.join()
-        self._told.put(None)
+        self._queue.put(None)
 
-    def tell(self, line: str) -> None:
-        self._told.put(line)
+    def put_line(self, line: str) -> None:
+        self._queue.put(line)
 
 
 class _Stream:
-    """One pod's lines, each once, through lost connections, until its log ends."""
+    """Reads one pod's log, each line once, across lost connections, until its end."""
 
     def __init__(self, cluster: Cluster, pod: Pod, container: str, reader: Following) -> None:
         self._cluster, self._pod, self._container, self._reader = cluster, pod, container, reader
-        self._last, self._alike = "", 0
-        """When the last line was written, and how many lines were at that very time."""
+        self._last, self._num_at_last = "", 0
+        """Timestamp of the last line, and number of lines with exactly that timestamp."""
 
     def __call__(self) -> None:
         while True:
             try:
                 self._read()
-                # A server may end a stream in good order while the pod goes on.
-                if phase(self._cluster.request("GET", _path(self._pod))) in _OVER:
+                # A server may end a stream cleanly while the pod still runs.
+                if phase(self._cluster.request("GET", _path(self._pod))) in _ENDED:
                     return
             except LostError:
                 pass
             except RefusedError as error:
-                if error.status in _NOT_THERE:
+                if error.status in _NOT_AVAILABLE:
                     return
                 raise
             time.sleep(_PAUSE_S)
@@ -116,22 +116,22 @@ class _Stream:
             query["sinceTime"] = f"{self._last[:19]}Z"
         elif self._reader.lines is not None:
             query["tailLines"] = self._reader.lines
-        old, again = self._last, self._alike
+        old, skip = self._last, self._num_at_last
         for line in self._cluster.lines(f"{_path(self._pod)}/log", query):
             stamp, _, text = line.partition(" ")
             at = _comparable(stamp)
             if at < old:
                 continue
-            if at == old and again:
-                again -= 1
+            if at == old and skip:
+                skip -= 1
                 continue
-            self._alike = self._alike + 1 if at == self._last else 1
+            self._num_at_last = self._num_at_last + 1 if at == self._last else 1
             self._last = at
-            self._reader.tell(text)
+            self._reader.put_line(text)
 
 
 def _comparable(stamp: str) -> str:
-    """A time whose text sorts as the time does: some nodes leave out a fraction's last zeros."""
+    """A timestamp that sorts as text: some nodes omit trailing zeros of the fraction."""
     whole, _, fraction = stamp.removesuffix("Z").partition(".")
     return f"{whole}.{fraction:0<9}"
 

@@ -1,7 +1,4 @@
-"""What pods of every kind have in common: where they go, what they use and see. Plain values for YAML.
-
-Knows nothing of the objects that pods are made by.
-"""
+"""The parts that all pod templates share: scheduling, resources and volumes. Plain values for YAML."""
 
 from __future__ import annotations
 
@@ -18,17 +15,17 @@ SHARED_MEMORY = "shared-memory"
 
 
 def labels(name: str, task: int | None = None) -> dict[str, str]:
-    """By which everything that belongs to one job or server is found again."""
+    """Labels that identify all objects of one job or server."""
     return {APP: "calotype", INSTANCE: name, **({} if task is None else {TASK: str(task)})}
 
 
 def quantity(memory: str) -> str:
-    """As Kubernetes writes it: its G is 1000³ and its Gi is ours."""
+    """Memory in Kubernetes' syntax: its G is 1000³, so our G is its Gi."""
     return f"{memory}i"
 
 
 def literal(text: str) -> str:
-    """A word that Kubernetes leaves as it is: it would fill in $(NAME)."""
+    """Escape $(NAME), which Kubernetes would expand."""
     return text.replace("$(", "$$(")
 
 
@@ -45,8 +42,8 @@ def resources(
     efa_devices: int = 0,
     huge_pages: str | None = None,
 ) -> Values:
-    """Requests that are limits too: extended resources know nothing else, and the rest is then never evicted
-    for using more than it asked for."""
+    """Requests equal to limits: extended resources require it, and the pod is then never evicted for using
+    more than it requested."""
     amounts: dict[str, str] = {}
     if cpus:
         amounts["cpu"] = str(cpus)
@@ -62,7 +59,7 @@ def resources(
 
 
 def placed(placement: PodPlacement) -> Values:
-    """The fields of a pod that say where it goes and as whom."""
+    """The fields of a pod for scheduling, image pull and service account."""
     selector = {INSTANCE_TYPE: placement.instance_type} if placement.instance_type else {}
     return _without_empty(
         {
@@ -99,7 +96,7 @@ def volume_mounts(mounts: Sequence[Mount], huge_pages: str | None = None) -> lis
 
 
 def too_little_memory(placement: PodPlacement, memory: str | None) -> bool:
-    """Whether /dev/shm alone would be the pod's whole memory."""
+    """Whether /dev/shm alone would take the pod's whole memory."""
     return memory is not None and memory_mib(placement.shared_memory) >= memory_mib(memory)
 
 

@@ -1,7 +1,7 @@
-"""The pods of a job: listed once, or watched through lost connections. Knows nothing of job kinds.
+"""Lists the pods of a job, or watches them across lost connections.
 
-A watch starts from the version of a list. When it is lost, or the server has forgotten that version (410
-Gone), the pods are listed again: what changed meanwhile is then seen at once.
+A watch starts at the resource version of a list. When it is lost, or the server has expired that version (410
+Gone), the pods are listed again, which includes all changes in between.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Pod = Mapping[str, Any]
 _PAUSE_S = 0.2
 _GONE = 410
 _WATCH_S = 5
-"""After which a server ends a watch by itself: who watches looks around now and then."""
+"""The server ends a watch after this time, so that the watcher runs its checks regularly."""
 
 
 def selector(job: str) -> str:
@@ -26,13 +26,13 @@ def selector(job: str) -> str:
 
 
 def pods_of(cluster: Cluster, namespace: str, job: str) -> list[Pod]:
-    return _listed(cluster, namespace, job)[0]
+    return _list_pods(cluster, namespace, job)[0]
 
 
 def watched(cluster: Cluster, namespace: str, job: str) -> Iterator[list[Pod]]:
-    """The pods now, and again after every change and every few seconds; without end."""
+    """Yield the pods now, after every change and every few seconds, endlessly."""
     while True:
-        pods, version = _listed(cluster, namespace, job)
+        pods, version = _list_pods(cluster, namespace, job)
         current = {pod["metadata"]["uid"]: pod for pod in pods}
         yield list(current.values())
         try:
@@ -48,11 +48,11 @@ def watched(cluster: Cluster, namespace: str, job: str) -> Iterator[list[Pod]]:
         except RefusedError as error:
             if error.status != _GONE:
                 raise
-        # A server that ends every watch at once is not to be asked without end.
+        # Limits the rate if a server ends every watch immediately.
         time.sleep(_PAUSE_S)
 
 
-def _listed(cluster: Cluster, namespace: str, job: str) -> tuple[list[Pod], str]:
+def _list_pods(cluster: Cluster, namespace: str, job: str) -> tuple[list[Pod], str]:
     found = cluster.request(
         "GET", f"/api/v1/namespaces/{namespace}/pods", query={"labelSelector": selector(job)}
     )
@@ -70,11 +70,13 @@ def _changes(cluster: Cluster, namespace: str, job: str, version: str) -> Iterat
         try:
             event = json.loads(line)
         except ValueError:
-            # Half an event: the connection broke inside it.
+            # A partial event: the connection broke inside it.
             raise LostError(f"a watch of {job} ended in the middle of an event") from None
         if event["type"] == "ERROR":
-            told = event["object"]
-            raise RefusedError(told.get("code", 500), told.get("reason", ""), told.get("message", ""))
+            status_ = event["object"]
+            raise RefusedError(
+                status_.get("code", 500), status_.get("reason", ""), status_.get("message", "")
+            )
         if event["type"] != "BOOKMARK":
             yield event["type"], event["object"]
 
@@ -84,7 +86,7 @@ def phase(pod: Pod) -> str:
 
 
 def why_waiting(pod: Pod) -> str:
-    """In the cluster's words; empty where it says nothing."""
+    """The reason in the cluster's words; empty if it gives none."""
     status = pod.get("status", {})
     for condition in status.get("conditions", []):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
@@ -102,7 +104,7 @@ def restarts(pod: Pod) -> int:
 
 
 def exit_code(pod: Pod, container: str) -> int | None:
-    """Of the container that does the work, once it has ended."""
+    """The exit code of the job's container, once it has ended."""
     for status in pod.get("status", {}).get("containerStatuses", []):
         ended = status.get("state", {}).get("terminated")
         if status["name"] == container and ended:

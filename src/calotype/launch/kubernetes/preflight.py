@@ -1,4 +1,4 @@
-"""What a cluster would refuse, said before anything is handed in. Knows nothing of how jobs are watched."""
+"""Finds what a cluster would refuse, before anything is submitted."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from calotype.spec.launch import FOLDER, LaunchSpec
 
 _log = logging.getLogger(__name__)
 _CONFLICT, _FORBIDDEN, _NOT_FOUND = 409, 403, 404
-_WRONG = (400, 413, 422)
+_INVALID = (400, 413, 422)
 
 
 def offline_problems(spec: LaunchSpec, kind: JobKind) -> list[Problem]:
-    """What no cluster could do."""
+    """Settings that no cluster can satisfy."""
     part = spec.kubernetes
     problems = kind.refusals(spec) + check_instance(
         part, spec.gpus_per_node, spec.network.efa_devices, "gpus_per_node"
@@ -29,27 +29,27 @@ def offline_problems(spec: LaunchSpec, kind: JobKind) -> list[Problem]:
         (
             "image",
             spec.image is None,
-            "pods run in an image; say which, for instance registry/calotype-train:1",
+            "pods need an image; set one, for instance registry/calotype-train:1",
         ),
         (
             "image",
             bool(spec.image and spec.image.startswith("/")),
-            f"{spec.image} is a file; Kubernetes pulls images from a registry, say REGISTRY/NAME:TAG",
+            f"{spec.image} is a file; Kubernetes pulls images from a registry, use REGISTRY/NAME:TAG",
         ),
         (
             "setup",
             bool(spec.setup),
-            "there is no shell outside of the container; put it into the image, or into environment",
+            "there is no shell outside the container; put it into the image, or into environment",
         ),
         (
             "array_at_once",
             spec.array_at_once is not None,
-            f"Kubernetes starts all {spec.array} tasks as there is room; leave it out, or set a quota",
+            f"Kubernetes starts all {spec.array} tasks as resources allow; leave it out, or set a quota",
         ),
         (
             "kubernetes.shared_memory",
             too_little_memory(part, spec.memory_per_node),
-            f"{part.shared_memory} of /dev/shm count as memory, and there are {spec.memory_per_node} in all; "
+            f"{part.shared_memory} of /dev/shm count as memory, and the limit is {spec.memory_per_node}; "
             "lower it, or raise memory_per_node",
         ),
         (
@@ -59,22 +59,22 @@ def offline_problems(spec: LaunchSpec, kind: JobKind) -> list[Problem]:
         ),
         (
             "mounts",
-            any(FOLDER in word for word in spec.command) and not _seen_inside(spec),
-            f"the command writes to {spec.folder}, which pods do not see; mount a volume there, for instance "
+            any(FOLDER in word for word in spec.command) and not _is_mounted(spec),
+            f"the command writes to {spec.folder}, which pods do not mount; mount a volume there, such as "
             "pvc:CLAIM:/data, and set work_folder below it",
         ),
     ]
     return problems + [Problem(field, rule) for field, is_wrong, rule in wrong if is_wrong]
 
 
-def _seen_inside(spec: LaunchSpec) -> bool:
+def _is_mounted(spec: LaunchSpec) -> bool:
     return any(f"{spec.folder}/".startswith(f"{mount.target.rstrip('/')}/") for mount in spec.mounts)
 
 
 def online_problems(
     cluster: Cluster, spec: LaunchSpec, kind: JobKind, manifest: Mapping[str, Any]
 ) -> list[Problem]:
-    """What this cluster would refuse: by its nodes, and by its own word in a trial that leaves nothing."""
+    """Problems of this cluster: from its nodes, and from a server-side dry run."""
     problems = _node_problems(cluster, spec)
     namespace = spec.kubernetes.namespace
     try:
@@ -82,16 +82,16 @@ def online_problems(
             "POST", kind.path(namespace), query={"dryRun": "All", "fieldValidation": "Strict"}, body=manifest
         )
     except RefusedError as error:
-        problems += _trial_problems(error, kind, namespace)
+        problems += _dry_run_problems(error, kind, namespace)
     return problems
 
 
-def _trial_problems(error: RefusedError, kind: JobKind, namespace: str) -> list[Problem]:
+def _dry_run_problems(error: RefusedError, kind: JobKind, namespace: str) -> list[Problem]:
     if error.status == _CONFLICT:
-        # The name of the trial; what is handed in gets one of its own.
+        # The name of the dry run; the submitted job gets its own name.
         return []
     if error.status == _FORBIDDEN and "quota" in error.message:
-        rule = f"its quota has no room: {error.message}; ask for less, or wait"
+        rule = f"its quota is exhausted: {error.message}; request less, or wait"
         return [Problem("kubernetes.namespace", rule, namespace)]
     if error.status == _NOT_FOUND:
         if "namespaces" in error.message:
@@ -100,23 +100,23 @@ def _trial_problems(error: RefusedError, kind: JobKind, namespace: str) -> list[
         rule = f"this cluster does not know {kind.kind} ({kind.group}/{kind.version}); install Kubeflow's "
         other = "PyTorchJob" if kind.kind == "TrainJob" else "TrainJob"
         return [Problem("kubernetes.kind", f"{rule}operator for it, or use {other}", kind.kind)]
-    if error.status in _WRONG:
+    if error.status in _INVALID:
         return [Problem("kubernetes", error.message)]
     raise error
 
 
 def _node_problems(cluster: Cluster, spec: LaunchSpec) -> list[Problem]:
-    wanted = {"gpus_per_node": (spec.kubernetes.gpu_resource, spec.gpus_per_node)}
-    wanted["network.efa_devices"] = (EFA, spec.network.efa_devices)
-    if not any(number for _, number in wanted.values()):
+    requested = {"gpus_per_node": (spec.kubernetes.gpu_resource, spec.gpus_per_node)}
+    requested["network.efa_devices"] = (EFA, spec.network.efa_devices)
+    if not any(number for _, number in requested.values()):
         return []
     fitting = _offers(cluster, spec)
     if not fitting:
-        # Node groups that grow from nothing have no node to show.
-        _log.info("no node can be looked at: whether they have the GPUs is left to the scheduler")
+        # Node groups that scale from zero have no nodes to inspect.
+        _log.info("no node can be inspected: the scheduler decides whether there are enough GPUs")
         return []
     problems = []
-    for field, (resource, number) in wanted.items():
+    for field, (resource, number) in requested.items():
         most = max(int(each.get(resource, 0)) for each in fitting)
         if number and not most:
             known = sorted(
@@ -131,7 +131,7 @@ def _node_problems(cluster: Cluster, spec: LaunchSpec) -> list[Problem]:
 
 
 def _offers(cluster: Cluster, spec: LaunchSpec) -> list[Mapping[str, str]]:
-    """What the nodes offer that pods may go to; nothing where they may not be listed."""
+    """Allocatable resources of the nodes that pods may run on; empty if nodes may not be listed."""
     try:
         nodes = cluster.request("GET", "/api/v1/nodes")["items"]
     except RefusedError as error:
@@ -147,20 +147,20 @@ def _offers(cluster: Cluster, spec: LaunchSpec) -> list[Mapping[str, str]]:
 
 
 def most_gpus(cluster: Cluster, spec: LaunchSpec) -> int:
-    """Of one node that pods may go to, as the cluster has it or as nodes of that type have."""
+    """The most GPUs of a node that pods may run on, from the cluster or from the instance type."""
     part = spec.kubernetes
     offers = _offers(cluster, spec)
     if not offers and part.instance_type in known_instances():
         return known_instances()[part.instance_type].offers().get(part.gpu_resource, 0)
     if not offers:
-        rule = "no node can be looked at to see how many it has; say how many"
+        rule = "no node can be inspected for its number of GPUs; set it"
         raise RequestError([Problem("gpus_per_node", rule)])
     return max(int(each.get(part.gpu_resource, 0)) for each in offers)
 
 
 def refused(error: RefusedError, name: str, namespace: str) -> LaunchError:
-    """Why a job was not taken after all."""
+    """The error of a refused submission."""
     if error.status == _CONFLICT:
-        rule = f"{namespace} has a job {name!r} of somebody else already; use another name"
+        rule = f"{namespace} already has another job {name!r}; use another name"
         return LaunchError(rule)
     return error

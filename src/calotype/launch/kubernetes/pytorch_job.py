@@ -1,7 +1,7 @@
-"""A job as the training operator's PyTorchJob (v1). Plain values; asks no cluster.
+"""Renders a job as the training operator's PyTorchJob (v1). Works offline.
 
-The first node is the master, the others are workers. An elastic job has workers alone, and the first of them
-is where the others meet.
+The first node is the master, the others are workers. An elastic job has only workers, and the first of them
+hosts the rendezvous.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from calotype.launch.kubernetes.pod_template import labels, placed, volume_mount
 from calotype.spec.launch import LaunchSpec
 
 CONTAINER = "pytorch"
-"""The operator looks for it by this name."""
-# The operator says this to every pod.
+"""The operator finds the container by this name."""
+# The operator sets this in every pod.
 _MASTER = "$(MASTER_ADDR)"
 
 
 def _manifest(spec: LaunchSpec, task: int | None) -> dict[str, Any]:
     part, name = spec.kubernetes, object_name(spec, task)
     run = {
-        # What is left of a job that is over can still be read.
+        # Logs of an ended job stay readable.
         "cleanPodPolicy": "Running",
         **({"activeDeadlineSeconds": spec.time_limit_s} if spec.time_limit_s else {}),
-        # Of pods, past torchrun's own restarts: evictions and lost nodes.
+        # Pod restarts, beyond torchrun's own: evictions and lost nodes.
         "backoffLimit": spec.max_restarts + (10 if spec.requeue else 0),
     }
     if _elastic(spec):
@@ -76,13 +76,13 @@ def _replicas(spec: LaunchSpec, count: int, template: dict[str, Any]) -> dict[st
 
 def _template(spec: LaunchSpec, host: str, task: int | None) -> dict[str, Any]:
     part = spec.kubernetes
-    asked = container_resources(spec)
+    requested = container_resources(spec)
     container = {
         "name": CONTAINER,
         "image": spec.image,
         "command": container_command(spec, host=host, task=task),
         "env": container_environment(spec),
-        **({"resources": asked} if asked else {}),
+        **({"resources": requested} if requested else {}),
         "volumeMounts": volume_mounts(spec.mounts, part.huge_pages),
     }
     pod = {

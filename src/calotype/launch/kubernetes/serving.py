@@ -1,7 +1,6 @@
-"""A server as objects of Kubernetes: pods behind a service, more of them while jobs wait, one at a time away.
+"""Renders a server as Kubernetes objects: pods behind a service, an autoscaler and a disruption budget.
 
-Replicas whose queue is to outlive them are a StatefulSet with a volume each, others a Deployment. Plain
-values; asks no cluster.
+Replicas with a persistent queue are a StatefulSet with a volume each, others a Deployment. Works offline.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ from calotype.spec.serving_manifest import ServingSpec
 FILE = "serving.yaml"
 HTTP, GRPC = 8188, 8189
 USER = 10001
-"""The image's."""
+"""The user id in the image."""
 STATE, KEYS = "/var/lib/calotype", "/etc/calotype/keys"
-_UNHURRIED_S = 5
-"""How long a pod that is told to stop goes on as before: until nobody sends it anything new."""
-_LAST_ANSWERS_S = 30
+_PRE_STOP_S = 5
+"""Delay of a pod's shutdown, until the service sends it no new requests."""
+_EXTRA_GRACE_S = 30
 
 
 def render_serving(spec: ServingSpec) -> Rendered:
-    """A file for `kubectl apply`; raises RequestError for what no node could give."""
+    """Render a file for `kubectl apply`; raises RequestError for settings that no node can satisfy."""
     problems = check_instance(spec.kubernetes, spec.gpus, 0, "gpus")
     if problems:
         raise RequestError(problems)
     heading = [
-        f"{', '.join(spec.models)} behind the service {spec.name}. Needs nothing of Calotype but the image "
+        f"{', '.join(spec.models)} behind the service {spec.name}. Needs only Calotype's image "
         "and a secret with API keys:",
         f"kubectl create secret generic {spec.keys_secret} --namespace={spec.kubernetes.namespace} "
         "--from-file=keys.json",
@@ -56,15 +55,15 @@ def render_serving(spec: ServingSpec) -> Rendered:
 
 
 def manifests(spec: ServingSpec) -> list[dict[str, Any]]:
-    """Every object, in the order in which they are made."""
-    found = [_service(spec), _replicas(spec), _disruption_budget(spec)]
+    """Every object, in the order of creation."""
+    objects = [_service(spec), _replicas(spec), _disruption_budget(spec)]
     if spec.storage:
-        found.insert(0, _pod_names(spec))
+        objects.insert(0, _pod_names(spec))
     if spec.max_replicas:
-        found.append(_autoscaler(spec))
+        objects.append(_autoscaler(spec))
     if spec.metrics_secret:
-        found.append(_monitor(spec))
-    return found
+        objects.append(_monitor(spec))
+    return objects
 
 
 def _object(
@@ -83,7 +82,7 @@ def _service(spec: ServingSpec) -> dict[str, Any]:
         {"name": "http", "port": HTTP, "targetPort": "http"},
         {"name": "grpc", "port": GRPC, "targetPort": "grpc", "appProtocol": "kubernetes.io/h2c"},
     ]
-    # A job is known to the replica that took it, so a client stays with one.
+    # Only the replica that accepted a job knows it, so a client stays with one replica.
     content = {"selector": labels(spec.name), "ports": ports, "sessionAffinity": "ClientIP"}
     return _object(spec, "v1", "Service", content)
 
@@ -94,33 +93,33 @@ def _pod_names(spec: ServingSpec) -> dict[str, Any]:
 
 
 def _replicas(spec: ServingSpec) -> dict[str, Any]:
-    marks = labels(spec.name)
+    pod_labels = labels(spec.name)
     content: dict[str, Any] = {
-        # Where an autoscaler decides, applying the file again is not to undo it.
+        # With an autoscaler, applying the file again must not reset the number.
         **({} if spec.max_replicas else {"replicas": spec.replicas}),
-        "selector": {"matchLabels": marks},
-        "template": {"metadata": {"labels": marks}, "spec": _pod(spec)},
+        "selector": {"matchLabels": pod_labels},
+        "template": {"metadata": {"labels": pod_labels}, "spec": _pod(spec)},
     }
     if not spec.storage:
-        calm = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
-        return _object(spec, "apps/v1", "Deployment", {**content, "strategy": calm})
+        strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+        return _object(spec, "apps/v1", "Deployment", {**content, "strategy": strategy})
     claim = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": quantity(spec.storage)}},
         **({"storageClassName": spec.storage_class} if spec.storage_class else {}),
     }
     template = {"metadata": {"name": "state"}, "spec": claim}
-    together = {"podManagementPolicy": "Parallel", "serviceName": f"{spec.name}-pods"}
+    statefulset = {"podManagementPolicy": "Parallel", "serviceName": f"{spec.name}-pods"}
     return _object(
-        spec, "apps/v1", "StatefulSet", {**content, **together, "volumeClaimTemplates": [template]}
+        spec, "apps/v1", "StatefulSet", {**content, **statefulset, "volumeClaimTemplates": [template]}
     )
 
 
 def _pod(spec: ServingSpec) -> dict[str, Any]:
     state = [] if spec.storage else [{"name": "state", "emptyDir": {}}]
     keys = {"name": "keys", "secret": {"secretName": spec.keys_secret, "defaultMode": 0o440}}
-    # Volumes belong to root until they are given to the image's user.
-    secured = {
+    # Volumes belong to root unless fsGroup gives them to the image's user.
+    security_context = {
         "runAsNonRoot": True,
         "runAsUser": USER,
         "runAsGroup": USER,
@@ -131,8 +130,8 @@ def _pod(spec: ServingSpec) -> dict[str, Any]:
     return {
         **placed(spec.kubernetes),
         "automountServiceAccountToken": False,
-        "securityContext": secured,
-        "terminationGracePeriodSeconds": _UNHURRIED_S + spec.drain_s + _LAST_ANSWERS_S,
+        "securityContext": security_context,
+        "terminationGracePeriodSeconds": _PRE_STOP_S + spec.drain_s + _EXTRA_GRACE_S,
         "containers": [_container(spec)],
         "volumes": [
             *state,
@@ -151,16 +150,16 @@ def _container(spec: ServingSpec) -> dict[str, Any]:
         **({"env": environment(spec.environment)} if spec.environment else {}),
         "ports": [{"name": "http", "containerPort": HTTP}, {"name": "grpc", "containerPort": GRPC}],
         "resources": resources(spec.kubernetes, gpus=spec.gpus, cpus=spec.cpus, memory=spec.memory),
-        # It answers while models are loaded; before that, Python and its libraries have to be.
-        "startupProbe": {**_asked("/healthz"), "periodSeconds": 5, "failureThreshold": 60},
+        # The server answers while it loads models, but not while it imports its libraries.
+        "startupProbe": {**_http_get("/healthz"), "periodSeconds": 5, "failureThreshold": 60},
         "livenessProbe": {
-            **_asked("/healthz"),
+            **_http_get("/healthz"),
             "periodSeconds": 10,
             "timeoutSeconds": 5,
             "failureThreshold": 6,
         },
-        "readinessProbe": {**_asked("/readyz"), "periodSeconds": 5, "timeoutSeconds": 5},
-        "lifecycle": {"preStop": {"sleep": {"seconds": _UNHURRIED_S}}},
+        "readinessProbe": {**_http_get("/readyz"), "periodSeconds": 5, "timeoutSeconds": 5},
+        "lifecycle": {"preStop": {"sleep": {"seconds": _PRE_STOP_S}}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -175,7 +174,7 @@ def _container(spec: ServingSpec) -> dict[str, Any]:
     }
 
 
-def _asked(path: str) -> dict[str, Any]:
+def _http_get(path: str) -> dict[str, Any]:
     return {"httpGet": {"path": path, "port": "http"}}
 
 
@@ -204,7 +203,7 @@ def _disruption_budget(spec: ServingSpec) -> dict[str, Any]:
 
 def _autoscaler(spec: ServingSpec) -> dict[str, Any]:
     if spec.gpus:
-        # A GPU that works leaves the CPU idle: what waits says whether there are too few.
+        # CPU load says nothing about GPU work; the number of queued jobs does.
         target = {"type": "AverageValue", "averageValue": str(spec.waiting_jobs)}
         metric = {"type": "Pods", "pods": {"metric": {"name": "calotype_jobs_queued"}, "target": target}}
     else:
@@ -216,7 +215,7 @@ def _autoscaler(spec: ServingSpec) -> dict[str, Any]:
         "minReplicas": spec.replicas,
         "maxReplicas": spec.max_replicas,
         "metrics": [metric],
-        # Loading a model takes longer than a short lull.
+        # Loading a model takes longer than a short idle period.
         "behavior": {"scaleDown": {"stabilizationWindowSeconds": 300}},
     }
     return _object(spec, "autoscaling/v2", "HorizontalPodAutoscaler", content)

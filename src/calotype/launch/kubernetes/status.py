@@ -1,4 +1,4 @@
-"""How a job stands, from the conditions of its object and what its pods say. Asks nobody."""
+"""Derives the status of a job from the conditions of its object and its pods."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ def state_of(each: Object, pods: Sequence[Pod], kind: JobKind) -> JobStatus:
 def _state(conditions: dict[str, Object], pods: Sequence[Pod], kind: JobKind) -> tuple[JobState, str]:
     for name, state in kind.ends.items():
         if name in conditions:
-            said = conditions[name]
+            condition = conditions[name]
             if state is JobState.COMPLETED:
                 return state, ""
-            # v2 has a reason for it, v1 only says it.
-            in_time = "deadline" not in f"{said.get('reason', '')} {said.get('message', '')}".lower()
-            return state if in_time else JobState.TIMED_OUT, str(said.get("message", ""))
+            # v2 has a reason for it, v1 only a message.
+            in_time = (
+                "deadline" not in f"{condition.get('reason', '')} {condition.get('message', '')}".lower()
+            )
+            return state if in_time else JobState.TIMED_OUT, str(condition.get("message", ""))
     if "Suspended" in conditions:
         return JobState.PENDING, str(conditions["Suspended"].get("message") or "it is suspended")
     if any(phase(pod) == "Running" for pod in pods):

@@ -1,7 +1,7 @@
-"""A job as Kubeflow Trainer's TrainJob (v2). Plain values; asks no cluster.
+"""Renders a job as Kubeflow Trainer's TrainJob (v2). Works offline.
 
-The cluster's training runtime brings the pods' skeleton; what a job adds to it stands in `runtimePatches`,
-where each owner of a patch has a name.
+The cluster's training runtime provides the pod template; `runtimePatches` holds the job's changes to it, with
+a name for the owner of each patch.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from calotype.launch.kubernetes.pod_template import labels, placed, volume_mount
 from calotype.spec.launch import LaunchSpec
 
 NODE = "node"
-"""What the runtime calls its job for training and the container in it."""
+"""The runtime's name of its training job and of the container in it."""
 MANAGER = "calotype/launch"
-# The runtime says this to every pod.
+# The runtime sets this in every pod.
 _HOST = "$(PET_MASTER_ADDR)"
 
 
 def _manifest(spec: LaunchSpec, task: int | None) -> dict[str, Any]:
-    part, named = spec.kubernetes, labels(spec.name, task)
+    part, pod_labels = spec.kubernetes, labels(spec.name, task)
     trainer = {
         "image": spec.image,
         "command": container_command(spec, host=_HOST, task=task),
@@ -36,14 +36,14 @@ def _manifest(spec: LaunchSpec, task: int | None) -> dict[str, Any]:
         "numNodes": spec.nodes,
         "numProcPerNode": spec.processes_on_a_node,
     }
-    asked = container_resources(spec)
+    requested = container_resources(spec)
     pod = {
         **placed(part),
         "terminationGracePeriodSeconds": spec.grace_s,
         "containers": [{"name": NODE, "volumeMounts": volume_mounts(spec.mounts, part.huge_pages)}],
         "volumes": volumes(part, spec.mounts, part.huge_pages),
     }
-    template = {"metadata": {"labels": named}, "spec": pod}
+    template = {"metadata": {"labels": pod_labels}, "spec": pod}
     replicated = [{"name": NODE, "template": {"spec": {"template": template}}}]
     patch = {
         "manager": MANAGER,
@@ -52,11 +52,11 @@ def _manifest(spec: LaunchSpec, task: int | None) -> dict[str, Any]:
     return {
         "apiVersion": f"{TRAIN_JOB.group}/{TRAIN_JOB.version}",
         "kind": TRAIN_JOB.kind,
-        "metadata": {"name": object_name(spec, task), "namespace": part.namespace, "labels": named},
+        "metadata": {"name": object_name(spec, task), "namespace": part.namespace, "labels": pod_labels},
         "spec": {
             "runtimeRef": {"name": part.runtime},
             **({"activeDeadlineSeconds": spec.time_limit_s} if spec.time_limit_s else {}),
-            "trainer": trainer | ({"resourcesPerNode": asked} if asked else {}),
+            "trainer": trainer | ({"resourcesPerNode": requested} if requested else {}),
             "runtimePatches": [patch],
         },
     }

@@ -1,4 +1,4 @@
-"""Plain values as YAML that people like to read. Knows nothing of what they mean."""
+"""Writes plain values as readable YAML."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_LINE_LENGTH = 110
 
 
 class _Dumper(yaml.SafeDumper):
-    """Lists are set in below their key, and nothing is written as a reference to something above."""
+    """Indents lists below their key, and writes no aliases."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002 - PyYAML's
         super().increase_indent(flow, False)
@@ -21,7 +21,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def as_yaml(objects: Sequence[Mapping[str, Any]], heading: Sequence[str] = ()) -> str:
-    """One document for each object, below lines of comment."""
+    """One document per object, after comment lines."""
     head = "".join(f"# {line}\n" for line in heading)
     body = yaml.dump_all(
         objects,

@@ -1,6 +1,6 @@
-"""Ray as a back end: a driver in Python, handed in as a Ray job, that runs torchrun on nodes of the cluster.
+"""The Ray backend: a Python driver, submitted as a Ray job, that runs torchrun on nodes of the cluster.
 
-Reading order: `driver.py`, which is what is rendered, `rendering.py`, `jobs.py`, `nodes.py`, `backend.py`.
+Reading order: `driver.py` (the rendered file), `render.py`, `client.py`, `preflight.py`, `backend.py`.
 Rendering needs no Ray.
 """
 

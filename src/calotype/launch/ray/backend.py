@@ -1,6 +1,6 @@
-"""The back end `ray`: a driver handed in as a job of a Ray cluster, and what becomes of it.
+"""The backend `ray`: submits a driver as a job of a Ray cluster, and reads its status.
 
-The tasks of an array are jobs of their own, all of the same file.
+The tasks of an array are separate jobs of the same file.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _STATES = {
     "SUCCEEDED": JobState.COMPLETED,
     "FAILED": JobState.FAILED,
 }
-_WAITING = ("PENDING", "PREPARED", "RESCHEDULING")
+_PENDING_GROUP = ("PENDING", "PREPARED", "RESCHEDULING")
 _TIMED_OUT = 124
-"""What the driver ends with."""
+"""The driver's exit code at the time limit."""
 
 
 class RayBackend:
-    """Jobs of a Ray cluster."""
+    """Runs jobs on a Ray cluster."""
 
     name = "ray"
 
@@ -65,16 +65,18 @@ class RayBackend:
     def submit(self, spec: LaunchSpec, folder: Path, rendered: Rendered, /) -> str:
         jobs, mark = self._connect(spec.ray.address), f"{spec.name}-{uuid.uuid4().hex[:8]}"
         tasks = [None] if spec.array is None else list(range(spec.array))
-        with tempfile.TemporaryDirectory() as alone:
-            # Ray takes a folder whole, and of the job's own only this is wanted.
-            shutil.copy(folder / rendered.main, alone)
+        with tempfile.TemporaryDirectory() as upload_folder:
+            # Ray uploads a whole folder, and needs only this file of the job's.
+            shutil.copy(folder / rendered.main, upload_folder)
             try:
                 for task in tasks:
-                    # Jobs with equal folders share a copy, which Ray removes with the first that ends.
-                    Path(alone, "submission").write_text(_job(mark, task), encoding="utf-8")
-                    jobs.submit(_job(mark, task), entrypoint(spec, task), Path(alone), job_variables(spec))
+                    # Jobs with equal folders share a copy, which Ray removes when the first of them ends.
+                    Path(upload_folder, "submission").write_text(_job(mark, task), encoding="utf-8")
+                    jobs.submit(
+                        _job(mark, task), entrypoint(spec, task), Path(upload_folder), job_variables(spec)
+                    )
             except BaseException:
-                # A task that was refused leaves no others running, nor one whose answer was lost.
+                # If one task is refused, no other task keeps running, nor one whose answer was lost.
                 for task in tasks:
                     with contextlib.suppress(LaunchError):
                         jobs.stop(_job(mark, task))
@@ -124,7 +126,7 @@ def _job(mark: str, task: int | None) -> str:
 def _followed(
     jobs: RayJobs, name: str, chosen: Callable[[Iterable[str]], Iterator[str]], lines: int | None
 ) -> Iterator[str]:
-    """All lines as they come, or those from the last few on."""
+    """Follow all lines, or those from the last few on."""
     before = len(list(chosen(jobs.printed(name)))) if lines is not None else 0
     return islice(chosen(jobs.followed(name)), max(before - (lines or 0), 0), None)
 
@@ -132,25 +134,27 @@ def _followed(
 def _status(jobs: RayJobs, name: str, spec: LaunchSpec) -> JobStatus:
     details = jobs.details(name)
     if details is None:
-        return JobStatus(state=JobState.LOST, reason="the cluster knows no such job; it was started anew")
+        return JobStatus(state=JobState.LOST, reason="the cluster does not know this job; it was restarted")
     state = _STATES[str(details.status.value)]
     if state is JobState.RUNNING:
-        return _placed(jobs, details, spec)
+        return _status_of_running(jobs, details, spec)
     code = details.driver_exit_code
     if state is JobState.FAILED and code == _TIMED_OUT:
         state = JobState.TIMED_OUT
-    # Beside the code, Ray's message repeats the log.
-    told = "" if code is not None or state is not JobState.FAILED else str(details.message)
-    return JobStatus(state=state, reason=told.partition("\n")[0], exit_code=code if state.is_over else None)
+    # If there is an exit code, Ray's message only repeats the log.
+    message = "" if code is not None or state is not JobState.FAILED else str(details.message)
+    return JobStatus(
+        state=state, reason=message.partition("\n")[0], exit_code=code if state.is_over else None
+    )
 
 
-def _placed(jobs: RayJobs, details: Any, spec: LaunchSpec) -> JobStatus:
-    """Of a driver that runs: whether it has its nodes."""
+def _status_of_running(jobs: RayJobs, details: Any, spec: LaunchSpec) -> JobStatus:
+    """The status of a running driver: whether it has its nodes."""
     groups = jobs.groups(details.job_id) if details.job_id else []
     restarts = max(len(groups) - 1, 0)
-    if not groups or groups[-1].state in _WAITING:
-        wants = ", ".join(f"{number:g} {name}" for name, number in needs(spec).items())
-        reason = f"waits for {spec.nodes} node{'s' if spec.nodes > 1 else ''} with {wants}"
+    if not groups or groups[-1].state in _PENDING_GROUP:
+        amounts = ", ".join(f"{number:g} {name}" for name, number in needs(spec).items())
+        reason = f"waits for {spec.nodes} node{'s' if spec.nodes > 1 else ''} with {amounts}"
         return JobStatus(state=JobState.PENDING, reason=reason, restarts=restarts)
     names = {node.node_id: str(node.node_ip) for node in jobs.nodes()}
     ids = [str(bundle.get("node_id")) for bundle in groups[-1].bundles or ()]

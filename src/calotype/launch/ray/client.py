@@ -1,6 +1,6 @@
-"""The jobs of a Ray cluster as its dashboard tells of them, through Ray's own clients.
+"""Reads and submits the jobs of a Ray cluster through Ray's own clients of its dashboard.
 
-Errors of theirs become ours, and no question waits for ever. Knows nothing of specs and drivers.
+Converts their errors to ours, and gives every call a timeout.
 """
 
 from __future__ import annotations
@@ -18,73 +18,73 @@ from typing import Any, TypeVar
 from calotype.launch.backend import LaunchError
 
 TIMEOUT_S = 60
-_MOST = 10_000
-"""Of nodes and groups that Ray lists at once."""
-_LATER = "try again later"
+_MAX_LISTED = 10_000
+"""Limit of nodes and groups in one listing."""
+_TRY_LATER = "try again later"
 _T = TypeVar("_T")
 
 
 class RayRefusedError(LaunchError):
-    """What the cluster answered instead; the message holds its words."""
+    """The cluster refused; the message includes its own words."""
 
 
 class RayLostError(LaunchError):
-    """Nobody answered: whether the question arrived is not known."""
+    """No answer: it is unknown whether the request arrived."""
 
 
 class RayJobs:
-    """The jobs of the cluster at an address: HTTP of its dashboard; what Ray finds by itself if None."""
+    """The jobs of the cluster at a dashboard address; None for the one that Ray finds by itself."""
 
     def __init__(self, address: str | None) -> None:
-        self._client = _connected(address)
+        self._client = _connect(address)
         found = self.address
         if address is not None and found != address.rstrip("/"):
             which = "RAY_API_SERVER_ADDRESS" if "RAY_API_SERVER_ADDRESS" in os.environ else "RAY_ADDRESS"
-            raise LaunchError(f"{which} leads to {found}, and the job's cluster is {address}; unset it")
+            raise LaunchError(f"{which} points to {found}, but the job's cluster is {address}; unset it")
 
     @property
     def address(self) -> str:
         return str(self._client.get_address())
 
     def submit(self, job: str, entrypoint: str, folder: Path, variables: Mapping[str, str]) -> None:
-        """Hand in a command, which is run in a copy of the folder; twice the same job is one."""
+        """Submit a command, which runs in a copy of the folder; submitting the same job twice is one job."""
         environment = {"working_dir": str(folder), "env_vars": dict(variables)}
-        asked = {"entrypoint": entrypoint, "submission_id": job, "runtime_env": environment}
+        submission = {"entrypoint": entrypoint, "submission_id": job, "runtime_env": environment}
         end = time.monotonic() + TIMEOUT_S
         while True:
             try:
-                _told(lambda: self._client.submit_job(**asked))
+                _call(lambda: self._client.submit_job(**submission))
             except RayLostError:
-                # It may have arrived all the same.
+                # The request may have arrived nevertheless.
                 if self.details(job) is None:
                     raise
             except RayRefusedError as error:
-                # A cluster that has just been started says so, some seconds after it was asked.
-                if _LATER not in str(error) or time.monotonic() > end:
+                # A cluster that has just started answers this, after some seconds.
+                if _TRY_LATER not in str(error) or time.monotonic() > end:
                     raise
                 continue
             return
 
     def details(self, job: str) -> Any | None:
-        """What Ray knows of a job; None where it knows none."""
+        """Ray's details of a job; None if it does not know the job."""
         try:
-            return _told(lambda: self._client.get_job_info(job))
+            return _call(lambda: self._client.get_job_info(job))
         except RayRefusedError as error:
             if "status code 404" in str(error):
                 return None
             raise
 
     def stop(self, job: str) -> None:
-        # One that is over is left alone by Ray.
-        _told(lambda: self._client.stop_job(job))
+        # Ray ignores ended jobs.
+        _call(lambda: self._client.stop_job(job))
 
     def printed(self, job: str) -> list[str]:
-        text: str = _told(lambda: self._client.get_job_logs(job))
-        # As they are followed: other characters that end lines stay inside them.
+        text: str = _call(lambda: self._client.get_job_logs(job))
+        # Split as in `followed`: only at \n, not at other line separators.
         return text.removesuffix("\n").split("\n") if text else []
 
     def followed(self, job: str) -> Iterator[str]:
-        """Lines from the first on as they come, up to the job's end; a lost connection is made again."""
+        """Follow lines from the first to the job's end; reconnects after a lost connection."""
         seen = 0
         while True:
             with suppress(RayLostError):
@@ -93,7 +93,7 @@ class RayJobs:
                         seen += 1
                         yield line
                 return
-            # Whoever is there says whether there is more to come.
+            # Raises if the cluster is gone; otherwise the stream is read again.
             self.details(job)
 
     def _tail(self, job: str) -> Iterator[str]:
@@ -102,7 +102,7 @@ class RayJobs:
         try:
             while True:
                 try:
-                    piece = _told(lambda: _next(loop, pieces))
+                    piece = _call(lambda: _next(loop, pieces))
                 except StopAsyncIteration:
                     break
                 *whole, rest = (rest + piece).split("\n")
@@ -114,66 +114,64 @@ class RayJobs:
             loop.close()
 
     def groups(self, ray_job: str) -> list[Any]:
-        """Sets of places on nodes that a running driver has asked for, the newest last."""
+        """Placement groups of a running driver, the newest last."""
         from ray.util.state import list_placement_groups  # noqa: PLC0415 - as below
 
         found = [group for group in self._listed(list_placement_groups) if group.creator_job_id == ray_job]
         return sorted(found, key=lambda group: int(str(group.name).rpartition("#")[2] or 0))
 
     def nodes(self) -> list[Any]:
-        """The nodes that are alive, with what they have."""
+        """The nodes that are alive, with their resources."""
         from ray.util.state import list_nodes  # noqa: PLC0415 - as below
 
         return [node for node in self._listed(list_nodes) if node.state == "ALIVE"]
 
     def _listed(self, listing: Callable[..., list[Any]]) -> list[Any]:
-        # Chosen from by us: asked to leave some out, Ray takes those for lost on the way.
-        how = {"detail": True, "limit": _MOST, "timeout": TIMEOUT_S}
-        return _told(lambda: listing(self.address, **how))
+        # Filtered by us: with a filter, Ray counts the filtered ones as lost.
+        options = {"detail": True, "limit": _MAX_LISTED, "timeout": TIMEOUT_S}
+        return _call(lambda: listing(self.address, **options))
 
 
 def _next(loop: asyncio.AbstractEventLoop, pieces: AsyncIterator[str]) -> str:
     with warnings.catch_warnings():
-        # Ray asks aiohttp in an old way.
+        # Ray uses a deprecated call of aiohttp.
         warnings.simplefilter("ignore", DeprecationWarning)
         return loop.run_until_complete(anext(pieces))
 
 
-def _connected(address: str | None) -> Any:
+def _connect(address: str | None) -> Any:
     try:
-        # Large, and of use to nobody who only renders.
+        # A large import that rendering does not need.
         from ray.job_submission import JobSubmissionClient  # noqa: PLC0415
     except ImportError as error:
-        rule = f"{error.name} is missing; pip install 'calotype[cluster]', or hand the file in with `ray job`"
+        rule = f"{error.name} is missing; pip install 'calotype[cluster]', or submit the file with `ray job`"
         raise LaunchError(rule) from None
-    # What it tells of uploads nobody has asked for.
+    # Silences its messages about uploads.
     for name in ("ray", "ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk"):
         logging.getLogger(name).setLevel(logging.WARNING)
 
     class Client(JobSubmissionClient):
-        """Ray's, with an end to its patience: left alone it waits for ever."""
+        """Ray's client with a timeout; without one it waits forever."""
 
         def _do_request(self, *words: Any, **more: Any) -> Any:
             return super()._do_request(*words, timeout=TIMEOUT_S, **more)
 
-    return _told(lambda: Client(address))
+    return _call(lambda: Client(address))
 
 
-def _told(ask: Callable[[], _T]) -> _T:
-    """What Ray's client answers, its errors as ours."""
+def _call(call: Callable[[], _T]) -> _T:
+    """Call Ray's client and convert its errors to ours."""
     import requests  # noqa: PLC0415 - Ray's client brings it
     from ray.exceptions import AuthenticationError  # noqa: PLC0415
     from ray.util.state.exception import RayStateApiException  # noqa: PLC0415
 
     try:
-        return ask()
+        return call()
     except AuthenticationError as error:
         raise RayRefusedError(f"Ray refused: {error}") from None
     except (requests.exceptions.RequestException, ConnectionError, OSError) as error:
         rule = "start one with `ray start --head`, or set ray.address to http://HEAD:8265"
-        raise RayLostError(
-            f"no dashboard of a Ray cluster answers: {str(error).rstrip('.')}; {rule}"
-        ) from None
+        raise RayLostError(f"no Ray dashboard answers: {str(error).rstrip('.')}; {rule}") from None
     except (RuntimeError, RayStateApiException) as error:
         words = str(error).strip().splitlines()
         if "WebSocket" in words[0]:

@@ -1,7 +1,7 @@
-"""What is rendered: a program that takes nodes of a Ray cluster, runs a command on each, prints their lines.
+"""The rendered driver: reserves nodes of a Ray cluster, runs a command on each, and prints their output.
 
-Knows nothing of Calotype: all that a job says of itself stands between the two marks, where these are an
-example's. Killed with its job by Ray, it leaves nothing behind.
+It does not import Calotype: the job's values are between the two marker comments; those below are an
+example's. When Ray kills it with its job, no process remains.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 # What is run.
 NAME = "example"
 NODES = 1
-# Of a node.
+# Per node.
 NEEDS: dict[str, float] = {"CPU": 1}
-# torchrun, where there is one, and where its nodes meet.
+# torchrun, if used, with its rendezvous endpoint.
 TORCHRUN: list[str] = []
-# 0 is any that is free.
+# 0 for any free port.
 PORT = 0
 COMMAND: list[str] = ["true"]
 ENVIRONMENT: dict[str, str] = {}
 DIRECTORY: str | None = None
-# Counted from when the nodes are there.
+# Counted from when the nodes are reserved.
 TIME_LIMIT_S: int | None = None
-# For saving, once it is told to stop.
+# For saving, after SIGTERM.
 GRACE_S = 120
-# Begin again when a node is lost.
+# Restart when a node is lost.
 REQUEUE = True
 # How it is run.
 
 TASK = sys.argv[1] if len(sys.argv) > 1 else ""
 TIMED_OUT, STOPPED, LOST = 124, 143, 75
-LOOK_S = 0.5
-# torchrun gives its processes their grace and kills them itself: killed before that, it could not.
+POLL_S = 0.5
+# torchrun gives its processes the grace period and kills them itself; it must not be killed before that.
 TIMEOUT_S = GRACE_S + (15 if TORCHRUN else 0)
 stopped = threading.Event()
 
@@ -56,18 +56,18 @@ class Node:
     def __init__(self) -> None:
         self.process: subprocess.Popen[str] | None = None
 
-    def meeting_place(self) -> str:
+    def rdzv_endpoint(self) -> str:
         with socket.socket() as free:
             free.bind(("", 0))
             return f"{ray.util.get_node_ip_address()}:{PORT or free.getsockname()[1]}"
 
-    def run(self, meeting_place: str, task: str) -> Iterator[str | int]:
-        """Lines, and at last the exit code."""
-        # Told to stop when Ray's process that started it has gone, however that came.
+    def run(self, rdzv_endpoint: str, task: str) -> Iterator[str | int]:
+        """Yield output lines, and at the end the exit code."""
+        # SIGTERM when Ray's process that started it ends for any reason.
         words = ["setpriv", "--pdeathsig=TERM"]
-        words += [word.replace("{meeting_place}", meeting_place) for word in TORCHRUN]
+        words += [word.replace("{rdzv_endpoint}", rdzv_endpoint) for word in TORCHRUN]
         words += [word.replace("{task}", task) for word in COMMAND]
-        # Ray says how many threads to use, of one process; here are several.
+        # Ray sets the number of threads for one process; here there are several.
         inherited = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
         self.process = subprocess.Popen(  # noqa: S603 - it is what the job is
             words,
@@ -90,36 +90,36 @@ class Node:
 
 
 def say(line: str) -> None:
-    # With its end in one piece: several threads print.
+    # One write with the line end: several threads print.
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 def main() -> int:
     ray.init(log_to_driver=False, logging_level="WARNING")
-    # After Ray, which would take it for itself.
+    # After ray.init, which installs a handler of its own.
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     for attempt in itertools.count():
-        code = attempted(attempt)
+        code = run_attempt(attempt)
         if code != LOST or not REQUEUE or stopped.is_set():
             return code
-        say(f"{NAME}: begins again on other nodes")
+        say(f"{NAME}: restarts on other nodes")
     return LOST
 
 
-def attempted(attempt: int) -> int:
-    """The exit code of one try on nodes that are all there at once."""
+def run_attempt(attempt: int) -> int:
+    """The exit code of one attempt on nodes that are all reserved at once."""
     nodes: list[Any] = []
-    # The name says which try it is to who asks the cluster.
+    # The name holds the attempt's number, for status queries.
     group = placement_group([NEEDS] * NODES, strategy="STRICT_SPREAD", name=f"{NAME}#{attempt}")
     try:
         while not group.wait(timeout_seconds=1):
             if stopped.is_set():
                 return STOPPED
-        nodes += [node_of(group, place) for place in range(NODES)]
-        meeting_place = ray.get(nodes[0].meeting_place.remote())
-        say(f"{NAME}: runs on {NODES} of the cluster's nodes, which meet at {meeting_place}")
-        return finished(nodes, meeting_place)
+        nodes += [node_of(group, index) for index in range(NODES)]
+        rdzv_endpoint = ray.get(nodes[0].rdzv_endpoint.remote())
+        say(f"{NAME}: runs on {NODES} of the cluster's nodes, rendezvous at {rdzv_endpoint}")
+        return wait_for_nodes(nodes, rdzv_endpoint)
     except RayError as error:
         say(f"{NAME}: {error}")
         return LOST
@@ -129,10 +129,10 @@ def attempted(attempt: int) -> int:
         remove_placement_group(group)
 
 
-def node_of(group: Any, place: int) -> Any:
+def node_of(group: Any, index: int) -> Any:
     needs = dict(NEEDS)
-    where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=place)
-    asked = ray.remote(Node).options(
+    where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
+    actor = ray.remote(Node).options(
         num_cpus=needs.pop("CPU", 0),
         num_gpus=needs.pop("GPU", 0),
         memory=needs.pop("memory", None),
@@ -140,52 +140,52 @@ def node_of(group: Any, place: int) -> Any:
         scheduling_strategy=where,
         max_concurrency=2,
     )
-    return asked.remote()
+    return actor.remote()
 
 
-def finished(nodes: list[Any], meeting_place: str) -> int:
-    """Wait for all nodes; one that fails ends the others, as do a signal and the time limit."""
+def wait_for_nodes(nodes: list[Any], rdzv_endpoint: str) -> int:
+    """Wait for all nodes; a failed node stops the others, as do a signal and the time limit."""
     codes: dict[int, int] = {}
     readers = [
-        threading.Thread(target=follow, args=(node, place, meeting_place, codes), daemon=True)
-        for place, node in enumerate(nodes)
+        threading.Thread(target=follow, args=(node, index, rdzv_endpoint, codes), daemon=True)
+        for index, node in enumerate(nodes)
     ]
     for reader in readers:
         reader.start()
-    began, told_at, why = time.monotonic(), None, 0
+    began, stopped_at, why = time.monotonic(), None, 0
     while len(codes) < len(nodes):
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
         now = time.monotonic()
-        if told_at is not None:
-            if now > told_at + TIMEOUT_S:
-                say(f"{NAME}: did not end within {TIMEOUT_S} s, and is killed")
+        if stopped_at is not None:
+            if now > stopped_at + TIMEOUT_S:
+                say(f"{NAME}: did not exit within {TIMEOUT_S} s, and is killed")
                 return why
             continue
         failed = [code for code in list(codes.values()) if code]
         over = TIME_LIMIT_S is not None and now > began + TIME_LIMIT_S - GRACE_S
         why = STOPPED if stopped.is_set() else failed[0] if failed else TIMED_OUT if over else 0
         if why:
-            told_at = now
+            stopped_at = now
             for node in nodes:
                 node.stop.remote()
     if LOST in codes.values() and why not in (STOPPED, TIMED_OUT):
-        # What the others say then, they say because of it.
+        # Errors of the other nodes are consequences of the lost one.
         return LOST
     return why or next((code for code in codes.values() if code), 0)
 
 
-def follow(node: Any, place: int, meeting_place: str, codes: dict[int, int]) -> None:
+def follow(node: Any, index: int, rdzv_endpoint: str, codes: dict[int, int]) -> None:
     code = LOST
     try:
-        for said in node.run.options(num_returns="streaming").remote(meeting_place, TASK):
-            heard = ray.get(said)
-            if isinstance(heard, int):
-                code = heard
+        for reference in node.run.options(num_returns="streaming").remote(rdzv_endpoint, TASK):
+            item = ray.get(reference)
+            if isinstance(item, int):
+                code = item
             else:
-                say(heard)
+                say(item)
     except RayError as error:
-        say(f"{NAME}: node {place} is lost: {str(error).splitlines()[0]}")
-    codes[place] = code
+        say(f"{NAME}: node {index} is lost: {str(error).splitlines()[0]}")
+    codes[index] = code
 
 
 if __name__ == "__main__":

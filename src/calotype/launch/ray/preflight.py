@@ -1,4 +1,4 @@
-"""What of a spec a Ray cluster could never run, from what its nodes have. Asks nobody itself."""
+"""Finds what of a spec a Ray cluster can never run, from its nodes' resources."""
 
 from __future__ import annotations
 
@@ -8,32 +8,34 @@ from calotype.core.errors import Problem, did_you_mean
 from calotype.launch.ray.render import needs
 from calotype.spec.launch import LaunchSpec
 
-Has = Mapping[str, float]
+Resources = Mapping[str, float]
 _UNITS = {"CPU": ("cpus_per_node", "CPUs", 1), "GPU": ("gpus_per_node", "GPUs", 1)}
 _MIB = 2**20
 
 
-def problems_with(spec: LaunchSpec, nodes: Sequence[Has]) -> list[Problem]:
-    """Of nodes with these resources; one that is merely busy has none."""
+def problems_with(spec: LaunchSpec, nodes: Sequence[Resources]) -> list[Problem]:
+    """Problems with nodes of these resources; being busy is no problem."""
     if spec.ray.grows:
         return []
-    wanted = needs(spec)
+    required = needs(spec)
     problems = [
-        problem for name, number in wanted.items() if (problem := _too_much(name, number, nodes)) is not None
+        problem
+        for name, number in required.items()
+        if (problem := _too_much(name, number, nodes)) is not None
     ]
     if problems:
         return problems
-    fit = sum(all(node.get(name, 0) >= number for name, number in wanted.items()) for node in nodes)
+    fit = sum(all(node.get(name, 0) >= number for name, number in required.items()) for node in nodes)
     if spec.nodes > fit:
         rule = (
-            f"{spec.nodes} are more than the cluster has with so much of everything; ask for at most {fit}, "
-            "or set ray.grows where it starts nodes when they are wanted"
+            f"{spec.nodes} nodes are more than the cluster has with these resources; ask for at most {fit}, "
+            "or set ray.grows if it starts nodes on demand"
         )
         return [Problem("nodes", rule, spec.nodes)]
     return []
 
 
-def _too_much(name: str, number: float, nodes: Sequence[Has]) -> Problem | None:
+def _too_much(name: str, number: float, nodes: Sequence[Resources]) -> Problem | None:
     most = max((node.get(name, 0) for node in nodes), default=0)
     if number <= most:
         return None

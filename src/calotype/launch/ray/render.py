@@ -1,4 +1,4 @@
-"""Writes the driver of a spec: `driver.py` with the job's own values. Asks nobody, and needs no Ray."""
+"""Renders the driver of a spec: `driver.py` with the job's own values. Works offline, without Ray."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from calotype.spec.launch import LaunchSpec
 FILE = "job.py"
 _BEGIN, _END = "# What is run.\n", "# How it is run.\n"
 _WIDTH = 100
-# What Ray allows a driver beyond the grace of the processes that it waits for: more than it waits itself.
-_LAST_WORDS_S = 30
+# Ray's extra time for a driver beyond its processes' grace period: longer than the driver's own wait.
+_EXTRA_GRACE_S = 30
 
 
 def rendered(spec: LaunchSpec) -> Rendered:
-    """The file; raises RequestError for what Ray cannot do."""
+    """Render the file; raises RequestError for settings that Ray does not support."""
     problems = list(_refusals(spec))
     if problems:
         raise RequestError(problems)
@@ -32,26 +32,26 @@ def rendered(spec: LaunchSpec) -> Rendered:
     example, _, body = rest.partition(_END)
     values = _values(spec)
     lines = [_with_value(line, values) for line in example.splitlines()]
-    # The example's docstring speaks of the example.
+    # The docstring describes the example.
     imports = imports.partition('"""\n\n')[2]
     return Rendered({FILE: "\n".join([_heading(spec), imports + _BEGIN.rstrip(), *lines, _END + body])})
 
 
 def entrypoint(spec: LaunchSpec, task: int | None = None) -> str:
-    """What Ray runs, where the file is."""
+    """The command that Ray runs in the file's folder."""
     return shlex.join([spec.interpreter, FILE, *([] if task is None else [str(task)])])
 
 
 def job_variables(spec: LaunchSpec) -> dict[str, str]:
-    """What Ray itself is told by: how long a job that is stopped may take to save."""
-    return {"RAY_JOB_STOP_WAIT_TIME_S": str(spec.grace_s + _LAST_WORDS_S)}
+    """Ray's own variable: how long a stopped job may take to save."""
+    return {"RAY_JOB_STOP_WAIT_TIME_S": str(spec.grace_s + _EXTRA_GRACE_S)}
 
 
 def needs(spec: LaunchSpec) -> dict[str, float]:
-    """Of a node, in Ray's words; a job always takes a processor, so that a full cluster is seen as one."""
-    wanted = {"CPU": spec.cpus_per_node or 1, "GPU": spec.gpus_per_node}
+    """Resources per node in Ray's terms; a job always takes a CPU, so that a full cluster counts as full."""
+    required = {"CPU": spec.cpus_per_node or 1, "GPU": spec.gpus_per_node}
     memory = {"memory": spec.memory_mib * 2**20} if spec.memory_mib else {}
-    return {name: number for name, number in wanted.items() if number} | memory | spec.ray.resources
+    return {name: number for name, number in required.items() if number} | memory | spec.ray.resources
 
 
 def _refusals(spec: LaunchSpec) -> Iterator[Problem]:
@@ -59,19 +59,19 @@ def _refusals(spec: LaunchSpec) -> Iterator[Problem]:
         (
             "image",
             spec.image is not None,
-            "nodes of a Ray cluster bring their own; start them in the image, and leave it out here",
+            "nodes of a Ray cluster have their own; start them in the image, and leave it out here",
         ),
-        ("mounts", bool(spec.mounts), "only a container has mounts, and Ray starts none; leave them out"),
+        ("mounts", bool(spec.mounts), "mounts need a container, and Ray starts none; leave them out"),
         (
             "min_nodes",
             spec.min_nodes not in (None, spec.nodes),
-            f"Ray gives all {spec.nodes} nodes or none; leave it out: with requeue a job that loses one "
-            "begins again",
+            f"Ray gives all {spec.nodes} nodes or none; leave it out: with requeue a job that loses a node "
+            "restarts",
         ),
         (
             "array_at_once",
             spec.array_at_once is not None,
-            f"Ray starts all {spec.array} tasks as there is room; leave it out",
+            f"Ray starts all {spec.array} tasks as resources allow; leave it out",
         ),
     ]
     return (Problem(field, rule) for field, is_wrong, rule in wrong if is_wrong)
@@ -94,7 +94,7 @@ def _heading(spec: LaunchSpec) -> str:
     submit[3:3] = ["--address", spec.ray.address] if spec.ray.address else []
     lines = [
         shlex.join(["calotype", *spec.words()]),
-        "in a Ray cluster. Needs nothing but Ray and what it runs on every node; hand it in with:",
+        "in a Ray cluster. Does not need Calotype's launcher; submit it with:",
         f"{shlex.join(submit)} {run}",
     ]
     if spec.array:
@@ -106,7 +106,7 @@ def _values(spec: LaunchSpec) -> dict[str, object]:
     module = [spec.interpreter, "-m", "calotype", *spec.words()]
     torchrun: list[str] = []
     if spec.launcher == "torchrun":
-        options = torchrun_options(spec, endpoint="{meeting_place}", run_id=spec.name)
+        options = torchrun_options(spec, endpoint="{rdzv_endpoint}", run_id=spec.name)
         torchrun, module = [spec.interpreter, "-m", "torch.distributed.run", *options], module[1:]
     if spec.setup:
         first = torchrun or module
@@ -127,13 +127,13 @@ def _values(spec: LaunchSpec) -> dict[str, object]:
 
 
 def _with_value(line: str, values: dict[str, object]) -> str:
-    """A line of the example with the job's value; comments stay as they are."""
+    """A line of the example with the job's value; comments stay unchanged."""
     name = line.partition(" = ")[0]
-    plain = name.partition(":")[0]
-    if plain not in values:
+    key = name.partition(":")[0]
+    if key not in values:
         return line
-    value = values[plain]
-    # A text of its own is not broken: its pieces would look like a list's.
+    value = values[key]
+    # A string value is not wrapped: its pieces would look like a list's.
     width = sys.maxsize if isinstance(value, str) else _WIDTH
     shown = pformat(value, width=width, sort_dicts=False, compact=True)
     if "\n" not in shown:

@@ -1,7 +1,7 @@
-"""Slurm: an sbatch file in which torchrun's processes meet under srun, requeued when they are preempted.
+"""The Slurm backend: an sbatch file that starts torchrun under srun, requeued after preemption.
 
-`script.py` writes it, `partitions.py` asks the cluster what it would refuse, `queue.py` reads how a job
-stands, `backend.py` puts them together. Talks to Slurm by its own programs, so any version will do.
+`sbatch.py` writes the file, `preflight.py` checks a spec against the cluster, `status.py` reads a job's
+status, `backend.py` combines them. Calls Slurm's own programs, so any version works.
 """
 
 from calotype.launch.slurm.backend import SlurmBackend

@@ -1,4 +1,4 @@
-"""Slurm as a back end. Puts the files of this room together."""
+"""The Slurm backend, which combines the modules of this package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from calotype.spec.launch import LaunchSpec
 
 
 class SlurmBackend:
-    """Jobs of the cluster whose programs are on this machine."""
+    """Runs jobs on the cluster whose Slurm programs are on this machine."""
 
     name = "slurm"
 
@@ -28,17 +28,17 @@ class SlurmBackend:
 
     def gpus_of_a_node(self, spec: LaunchSpec, /) -> int:
         kind, chosen = spec.slurm.gpu_type, partitions_of(spec, partitions())
-        most = (max((node.num_gpus(kind) for node in one.nodes), default=0) for one in chosen)
-        # So few that each partition with GPUs can run it.
-        return min((number for number in most if number), default=0)
+        largest = (max((node.num_gpus(kind) for node in each.nodes), default=0) for each in chosen)
+        # The minimum, so that each partition with GPUs can run the job.
+        return min((number for number in largest if number), default=0)
 
     def submit(self, spec: LaunchSpec, folder: Path, rendered: Rendered, /) -> str:
         script = folder / rendered.main
         try:
-            # Told apart by a semicolon, the cluster's name may follow.
+            # The cluster's name may follow after a semicolon.
             return run_slurm("sbatch", "--parsable", str(script)).strip().partition(";")[0]
         except LaunchError:
-            # A controller that is busy may take a job and lose the answer.
+            # A busy controller may accept a job although its answer is lost.
             number = number_of(script, spec.name)
             if number is None:
                 raise

@@ -1,4 +1,4 @@
-"""Runs Slurm's programs. Knows nothing of what they say."""
+"""Runs Slurm's programs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from calotype.launch.backend import LaunchError
 
 _TIMEOUT_S = 60.0
-_WHOLE_ANSWERS = {"SLURM_BITSTR_LEN": "0"}
-"""Left alone, they cut off long lists of an array's tasks."""
+_NO_TRUNCATION = {"SLURM_BITSTR_LEN": "0"}
+"""By default they truncate long lists of an array's tasks."""
 
 
 class SlurmRefusedError(LaunchError):
-    """What one of the programs said when it refused."""
+    """A Slurm program refused; `said` is its message."""
 
     def __init__(self, program: str, said: str) -> None:
         self.said = said
@@ -23,14 +23,14 @@ class SlurmRefusedError(LaunchError):
 
 
 def run_slurm(*command: str, folder: Path | None = None) -> str:
-    """What a program printed; raises with its own words when it refuses."""
+    """Run a program and return its output; raises with its message if it fails."""
     program = shutil.which(command[0])
     if program is None:
         raise LaunchError(
-            f"{command[0]} is not on this machine; run this where Slurm is, or use --launch local"
+            f"{command[0]} is not on this machine; run this on a Slurm login node, or use --launch local"
         )
     try:
-        done = subprocess.run(  # noqa: S603 - words are checked by the spec, and no shell reads them
+        completed = subprocess.run(  # noqa: S603 - words are checked by the spec, and no shell reads them
             [program, *command[1:]],
             capture_output=True,
             text=True,
@@ -38,11 +38,15 @@ def run_slurm(*command: str, folder: Path | None = None) -> str:
             timeout=_TIMEOUT_S,
             check=False,
             cwd=folder,
-            env={**os.environ, **_WHOLE_ANSWERS},
+            env={**os.environ, **_NO_TRUNCATION},
         )
     except subprocess.TimeoutExpired:
-        raise LaunchError(f"{command[0]} said nothing for {_TIMEOUT_S:.0f} s; is slurmctld up?") from None
-    if done.returncode:
-        words = (done.stderr or done.stdout).strip().splitlines()
-        raise SlurmRefusedError(command[0], words[-1] if words else f"ended with code {done.returncode}")
-    return done.stdout
+        raise LaunchError(
+            f"{command[0]} did not answer within {_TIMEOUT_S:.0f} s; is slurmctld up?"
+        ) from None
+    if completed.returncode:
+        message_lines = (completed.stderr or completed.stdout).strip().splitlines()
+        raise SlurmRefusedError(
+            command[0], message_lines[-1] if message_lines else f"exited with code {completed.returncode}"
+        )
+    return completed.stdout

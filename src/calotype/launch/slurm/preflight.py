@@ -1,4 +1,4 @@
-"""What a cluster has, asked of `sinfo`, and what of a spec it could never run. Hands nothing in."""
+"""Reads a cluster's partitions from `sinfo`, and finds what of a spec they can never run."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from calotype.spec.launch import LaunchSpec
 
 _COLUMNS = "%P|%a|%l|%s|%N|%c|%m|%G"
 _GPU = re.compile(r"(?<![^,])gpu(?::([^:,()]+))?(?::no_consume)?:(\d+)(?![^,(])")
-"""In `gpu:8`, `gpu:h100:8(S:0-1)`, `gpu:2080ti:4,nvme:1`, `gpu:1g.10gb:7`: a kind may begin with a digit."""
+"""In `gpu:8`, `gpu:h100:8(S:0-1)`, `gpu:2080ti:4,nvme:1`, `gpu:1g.10gb:7`: a type may begin with a digit."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A machine."""
+    """A node."""
 
     name: str
     cpus: int
     memory_mib: int
     gpus: tuple[tuple[str, int], ...]
-    """Kind (empty where the cluster does not say) and number."""
+    """Type (empty if the cluster does not report it) and number."""
 
     def num_gpus(self, kind: str | None) -> int:
         return sum(number for name, number in self.gpus if kind in (None, name))
@@ -31,24 +31,24 @@ class Node:
 
 @dataclass(frozen=True)
 class Partition:
-    """A set of machines with limits of its own."""
+    """A set of nodes with limits of its own."""
 
     name: str
     is_default: bool
     is_up: bool
     time_limit_s: int | None
     most_nodes: int | None
-    """For one job."""
+    """Per job."""
     nodes: tuple[Node, ...]
 
 
 def partitions() -> list[Partition]:
-    """What the cluster has."""
+    """The partitions of the cluster."""
     return parsed(run_slurm("sinfo", "--noheader", "--Node", f"--format={_COLUMNS}"))
 
 
 def parsed(text: str) -> list[Partition]:
-    """Partitions from `sinfo --Node`, a line for each node of each."""
+    """Parse the output of `sinfo --Node`, one line per partition and node."""
     found: dict[str, Partition] = {}
     for line in text.splitlines():
         name, up, limit, size, node, cpus, memory, gres = line.strip().split("|")
@@ -78,13 +78,13 @@ def limit_s(text: str) -> int | None:
 
 
 def partitions_of(spec: LaunchSpec, known: Sequence[Partition]) -> list[Partition]:
-    """Those that were asked for, of which Slurm takes whichever can begin first; or the cluster's default."""
-    wanted = _names(spec)
-    return [one for one in known if (one.name in wanted if wanted else one.is_default)]
+    """The requested partitions, of which Slurm uses the first that is free; or the cluster's default."""
+    requested = _names(spec)
+    return [each for each in known if (each.name in requested if requested else each.is_default)]
 
 
 def problems_with(spec: LaunchSpec, known: Sequence[Partition]) -> list[Problem]:
-    """What the cluster could never run; one that is merely busy has none."""
+    """Settings that the cluster can never run; being busy is no problem."""
     chosen, names = partitions_of(spec, known), [partition.name for partition in known]
     if not chosen and not _names(spec):
         return [Problem("slurm.partition", f"the cluster has no default; {did_you_mean('', names)}")]
@@ -94,7 +94,7 @@ def problems_with(spec: LaunchSpec, known: Sequence[Partition]) -> list[Problem]
         if name not in names
     ]
     found = [[*_limits(spec, partition), *_machines(spec, partition)] for partition in chosen]
-    # One that can run it is enough.
+    # One partition that can run the job is enough.
     return unknown or ([] if not all(found) else [problem for problems in found for problem in problems])
 
 
@@ -105,13 +105,17 @@ def _names(spec: LaunchSpec) -> list[str]:
 def _limits(spec: LaunchSpec, partition: Partition) -> Iterable[Problem]:
     where = f"partition {partition.name}"
     if not partition.is_up:
-        yield Problem("slurm.partition", f"{where} is down; use another, or ask who runs it", partition.name)
+        yield Problem(
+            "slurm.partition", f"{where} is down; use another, or ask its administrator", partition.name
+        )
     limit = partition.time_limit_s
     if limit is not None and (spec.time_limit_s or 0) > limit:
         rule = f"{spec.time_limit} is more than {where} allows; ask for at most {_clock(limit)}"
         yield Problem("time_limit", rule, spec.time_limit)
     if partition.most_nodes is not None and (spec.min_nodes or spec.nodes) > partition.most_nodes:
-        rule = f"{spec.nodes} are more than {where} gives one job; ask for at most {partition.most_nodes}"
+        rule = (
+            f"{spec.nodes} nodes are more than {where} allows per job; ask for at most {partition.most_nodes}"
+        )
         yield Problem("nodes", rule, spec.nodes)
 
 
@@ -120,28 +124,33 @@ def _machines(spec: LaunchSpec, partition: Partition) -> list[Problem]:
     kinds = sorted({name for node in partition.nodes for name, _ in node.gpus if name})
     if kind is not None and spec.gpus_per_node and kind not in kinds:
         return [Problem("slurm.gpu_type", f"no {kind!r} in {where}; {did_you_mean(kind, kinds)}", kind)]
-    asked_for = {
+    requested = {
         "gpus_per_node": (spec.gpus_per_node, "GPUs", [node.num_gpus(kind) for node in partition.nodes]),
         "cpus_per_node": (spec.cpus_per_node or 0, "CPUs", [node.cpus for node in partition.nodes]),
         "memory_per_node": (spec.memory_mib or 0, "MiB", [node.memory_mib for node in partition.nodes]),
     }
     problems = [
         Problem(
-            field, f"{number} {unit} are more than a node of {where} has; ask for at most {max(have)}", number
+            field,
+            f"{number} {unit} are more than a node of {where} has; ask for at most {max(available)}",
+            number,
         )
-        for field, (number, unit, have) in asked_for.items()
-        if number > max(have)
+        for field, (number, unit, available) in requested.items()
+        if number > max(available)
     ]
     if problems:
         return problems
-    fit = sum(
-        all(have[place] >= number for number, _, have in asked_for.values())
-        for place in range(len(partition.nodes))
+    num_fitting = sum(
+        all(available[index] >= number for number, _, available in requested.values())
+        for index in range(len(partition.nodes))
     )
-    least = spec.min_nodes or spec.nodes
-    if least > fit:
-        rule = f"{least} are more than {where} has with so many GPUs, CPUs and memory; ask for at most {fit}"
-        return [Problem("nodes", rule, least)]
+    min_nodes = spec.min_nodes or spec.nodes
+    if min_nodes > num_fitting:
+        rule = (
+            f"{min_nodes} nodes are more than {where} has with so many GPUs, CPUs and memory; "
+            f"ask for at most {num_fitting}"
+        )
+        return [Problem("nodes", rule, min_nodes)]
     return []
 
 

@@ -1,6 +1,6 @@
-"""How a job of Slurm's stands: what the controller says, else the accounting, else what the job left behind.
+"""Reads the status of a Slurm job: from the controller, else the accounting, else the job's exit-code file.
 
-The controller forgets a job some minutes after its end, and many clusters keep no accounting.
+The controller forgets a job some minutes after its end, and many clusters have no accounting.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _STATES = {
     "SIGNALING": JobState.RUNNING,
     "STAGE_OUT": JobState.RUNNING,
 }
-"""All else is some kind of waiting."""
-_FORGOTTEN = "Invalid job id"
-_NOWHERE = ("", "(null)", "None assigned")
-"""The nodes of a job that has none, as the controller and the accounting write it."""
+"""All other states are some kind of waiting."""
+_UNKNOWN_JOB = "Invalid job id"
+_NO_NODES = ("", "(null)", "None assigned")
+"""How the controller and the accounting write an empty node list."""
 
 
 def number_of(script: Path, name: str) -> str | None:
-    """Of a job that waits or runs, by its file; None where there is none, or nobody answers."""
+    """The id of a waiting or running job by its file; None if there is none or Slurm does not answer."""
     try:
         text = run_slurm("squeue", "--noheader", f"--name={name}", "--format=%F|%o")
     except LaunchError:
@@ -45,29 +45,29 @@ def number_of(script: Path, name: str) -> str | None:
 
 
 def status_of(record: JobRecord) -> JobStatus:
-    """How a job stands. The tasks of an array are forgotten one by one, so each is asked for by itself."""
-    wanted, known = set(range(record.spec.array or 1)), _controlled(record)
-    for ask in (_accounted, _left_behind):
-        if not wanted <= known.keys():
-            known = {**ask(record), **known}
+    """The status of a job. The controller forgets the tasks of an array one by one."""
+    expected, known = set(range(record.spec.array or 1)), _from_controller(record)
+    for read_tasks in (_from_accounting, _from_exit_files):
+        if not expected <= known.keys():
+            known = {**read_tasks(record), **known}
     return known[0] if record.spec.array is None else combined(known, record.spec.array)
 
 
-def _controlled(record: JobRecord) -> dict[int, JobStatus]:
-    """What the controller still knows."""
+def _from_controller(record: JobRecord) -> dict[int, JobStatus]:
+    """Tasks that the controller still knows."""
     try:
         text = run_slurm("scontrol", "show", "job", "--oneliner", record.handle)
     except SlurmRefusedError as error:
-        if _FORGOTTEN not in error.said:
+        if _UNKNOWN_JOB not in error.said:
             raise
         return {}
     return from_controller(text)
 
 
 def from_controller(text: str) -> dict[int, JobStatus]:
-    """Tasks from `scontrol show job --oneliner`: a line for each that has started, one for those that wait.
+    """Parse `scontrol show job --oneliner`: one line per started task, one for all waiting tasks.
 
-    A job that is no array is its own only task.
+    A job without an array has one task, 0.
     """
     lines = [dict(word.split("=", 1) for word in line.split() if "=" in word) for line in text.splitlines()]
     jobs = [job for job in lines if "JobState" in job]
@@ -85,14 +85,14 @@ def tasks_in(text: str) -> list[int]:
 
 
 def combined(tasks: Mapping[int, JobStatus], array: int) -> JobStatus:
-    """An array as one job."""
+    """The status of an array."""
     each = [tasks[number] for number in range(array)]
-    tasks_told = [
+    task_statuses = [
         TaskStatus(task=number, state=status.state, reason=status.reason, exit_code=status.exit_code)
         for number, status in enumerate(each)
     ]
     return JobStatus.of_tasks(
-        tasks_told,
+        task_statuses,
         restarts=sum(status.restarts for status in each),
         nodes=(node for status in each for node in status.nodes),
     )
@@ -108,12 +108,12 @@ def _of_job(job: Mapping[str, str]) -> JobStatus:
         reason="" if reason == "None" else reason,
         exit_code=(int(code) or (128 + int(by_signal) if int(by_signal) else 0)) if state.is_over else None,
         restarts=int(job.get("Restarts", "0")),
-        nodes=() if nodes in _NOWHERE else (nodes,),
+        nodes=() if nodes in _NO_NODES else (nodes,),
     )
 
 
-def _accounted(record: JobRecord) -> dict[int, JobStatus]:
-    """From Slurm's accounting, where there is one."""
+def _from_accounting(record: JobRecord) -> dict[int, JobStatus]:
+    """Tasks from Slurm's accounting, if there is one."""
     columns = "JobID,State,ExitCode,NodeList"
     try:
         text = run_slurm(
@@ -126,7 +126,7 @@ def _accounted(record: JobRecord) -> dict[int, JobStatus]:
 
 
 def from_accounting(text: str) -> dict[int, JobStatus]:
-    """Tasks from `sacct --parsable2`; a job that is no array is its own only task."""
+    """Parse `sacct --parsable2`; a job without an array has one task, 0."""
     tasks: dict[int, JobStatus] = {}
     for line in text.splitlines():
         number, state, code, nodes = line.split("|")
@@ -136,8 +136,8 @@ def from_accounting(text: str) -> dict[int, JobStatus]:
     return tasks
 
 
-def _left_behind(record: JobRecord) -> dict[int, JobStatus]:
-    """From what the job's script writes as its last act: its code, and whether Slurm ended it."""
+def _from_exit_files(record: JobRecord) -> dict[int, JobStatus]:
+    """Tasks from the files that the script writes at its end: its exit code, and whether Slurm ended it."""
     folder = Path(record.folder)
     if record.spec.array is None:
         return {0: _from_file(folder / EXIT_CODE)}
@@ -150,5 +150,5 @@ def _from_file(file: Path) -> JobStatus:
         code = int(code_text)
         state = JobState(ended[0]) if ended else JobState.FAILED if code else JobState.COMPLETED
     except (OSError, ValueError):
-        return JobStatus(state=JobState.LOST, reason="Slurm has forgotten it, and it left no exit code")
+        return JobStatus(state=JobState.LOST, reason="Slurm no longer knows it, and it left no exit code")
     return JobStatus(state=state, exit_code=code)

@@ -1,7 +1,7 @@
-"""A driver that is only pretended, with the real one's rules, refusals, words and bad days.
+"""A simulated MIG driver with the real one's rules, refusals, messages and failures.
 
-`host` is the machine's state, `rules` what may be done to it, `driver` the same as our other drivers are,
-`smi` an nvidia-smi. The state lives in a file that several processes may share. What NVIDIA does not
-publish is inferred from captured transcripts: chiefly where the driver puts a slice when nobody says where
+`fake_host` is the machine's state, `rules` the operations on it, `fake_driver` a `MigDriver`, `fake_smi` an
+nvidia-smi. The state is in a file that several processes may share. What NVIDIA does not publish is inferred
+from captured transcripts: chiefly where the driver places a slice without an explicit placement
 (`rules.driver_choice`).
 """

@@ -1,4 +1,4 @@
-"""The pretended machine behind the same Protocol as NVML and nvidia-smi. Knows nothing of texts."""
+"""The simulated machine as a `MigDriver`, like NVML and nvidia-smi."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from calotype.mig.simulation import rules
 from calotype.mig.simulation.fake_host import FakeGpu, FakeHost, shared_host
 from calotype.mig.simulation.rules import Code, SimulatedRefusalError
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 REFUSALS = {
     Code.NO_PERMISSION: Refusal.NO_PERMISSION,
@@ -26,51 +26,51 @@ REFUSALS = {
 
 
 class SimulatedDriver:
-    """A `MigDriver` over a machine in memory, or in a file that others use as well."""
+    """A `MigDriver` of a machine in memory, or in a file that other processes may share."""
 
     def __init__(self, machine: FakeHost | Path) -> None:
         self._machine = machine
 
     def read(self) -> tuple[GpuState, ...]:
-        def answer(host: FakeHost) -> tuple[GpuState, ...]:
+        def read_states(host: FakeHost) -> tuple[GpuState, ...]:
             with rules.driver_call(host):
                 return tuple(_state(host, index, rules.look(host, index)) for index in range(len(host.cards)))
 
-        return self._do("reading the GPUs", answer)
+        return self._call("reading the GPUs", read_states)
 
     def set_mode(self, gpu: int, enabled: bool) -> None:
-        self._do(f"setting MIG mode of GPU {gpu}", lambda host: rules.set_mode(host, gpu, enabled))
+        self._call(f"setting MIG mode of GPU {gpu}", lambda host: rules.set_mode(host, gpu, enabled))
 
     def reset(self, gpu: int) -> None:
-        self._do(f"resetting GPU {gpu}", lambda host: rules.reset(host, gpu))
+        self._call(f"resetting GPU {gpu}", lambda host: rules.reset(host, gpu))
 
     def create(self, gpu: int, profile_id: int, start: int, *, with_compute: bool) -> int:
-        asked = f"making profile {profile_id} at {start} on GPU {gpu}"
-        made = self._do(asked, lambda host: rules.create_gpu_instance(host, gpu, profile_id, start))
+        operation = f"creating profile {profile_id} at {start} on GPU {gpu}"
+        instance = self._call(operation, lambda host: rules.create_gpu_instance(host, gpu, profile_id, start))
         if with_compute:
-            self._do(asked, lambda host: rules.create_compute_instance(host, gpu, made.gi))
-        return made.gi
+            self._call(operation, lambda host: rules.create_compute_instance(host, gpu, instance.gi))
+        return instance.gi
 
     def create_compute(self, gpu: int, gi_id: int, part: ComputePart) -> int:
         def make(host: FakeHost) -> int:
             return rules.create_compute_instance(host, gpu, gi_id, part.profile_id, part.start).ci
 
-        return self._do(f"making a compute instance in {gi_id} on GPU {gpu}", make)
+        return self._call(f"creating a compute instance in {gi_id} on GPU {gpu}", make)
 
     def destroy_compute(self, gpu: int, gi_id: int, ci_id: int) -> None:
-        asked = f"destroying compute instance {ci_id} of {gi_id} on GPU {gpu}"
-        self._do(asked, lambda host: rules.destroy_compute_instance(host, gpu, gi_id, ci_id))
+        operation = f"destroying compute instance {ci_id} of {gi_id} on GPU {gpu}"
+        self._call(operation, lambda host: rules.destroy_compute_instance(host, gpu, gi_id, ci_id))
 
     def destroy(self, gpu: int, gi_id: int) -> None:
-        asked = f"destroying GPU instance {gi_id} on GPU {gpu}"
-        self._do(asked, lambda host: rules.destroy_gpu_instance(host, gpu, gi_id))
+        operation = f"destroying GPU instance {gi_id} on GPU {gpu}"
+        self._call(operation, lambda host: rules.destroy_gpu_instance(host, gpu, gi_id))
 
-    def _do(self, asked: str, call: Callable[[FakeHost], Answer]) -> Answer:
+    def _call(self, operation: str, call: Callable[[FakeHost], Result]) -> Result:
         try:
             with self._host() as host:
                 return call(host)
         except SimulatedRefusalError as error:
-            raise DriverError(REFUSALS.get(error.code, Refusal.OTHER), asked, str(error)) from None
+            raise DriverError(REFUSALS.get(error.code, Refusal.OTHER), operation, str(error)) from None
 
     @contextmanager
     def _host(self) -> Iterator[FakeHost]:

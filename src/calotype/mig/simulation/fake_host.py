@@ -1,6 +1,6 @@
-"""A pretended machine: its GPUs, their slices and processes, and the failures it is going to have.
+"""A simulated machine: its GPUs, their slices and processes, and its scheduled failures.
 
-Only state, and its file. What may be done to it is in `rules`.
+Only state and its file; the operations are in `rules`.
 """
 
 import fcntl
@@ -32,7 +32,7 @@ class Part:
 
 @dataclass
 class Holder:
-    """A process on the GPU; `gi` is None when it holds the whole card."""
+    """A process on the GPU; `gi` is None if it uses the whole GPU."""
 
     pid: int
     name: str
@@ -57,9 +57,9 @@ class FakeGpu:
     model: str
     uuid: str
     mirrored: bool = False
-    """Some units number their halves the other way round."""
+    """Some GPUs number their halves in reverse order."""
     passthrough: bool = False
-    """A virtual machine's card: it cannot be reset from inside."""
+    """A virtual machine's GPU: it cannot be reset from inside."""
     current: bool = False
     pending: bool = False
     lost: bool = False
@@ -71,7 +71,7 @@ class FakeGpu:
         return model_named(self.model)
 
     def slice_uuid(self, gi: int, ci: int) -> str:
-        """The same whenever the same slice is made again on the same card, as real ones are."""
+        """The UUID of a slice; equal if the same slice is created again on the same GPU, as for real ones."""
         return f"MIG-{uuid.uuid5(_NAMES, f'{self.uuid}/{gi}/{ci}')}"
 
 
@@ -86,16 +86,16 @@ class FakeHost:
     calls: int = 0
     """Driver calls so far."""
     fail_at: list[int] = field(default_factory=list)
-    """Calls, counted from 1, that fail whatever they are."""
+    """Numbers of calls, from 1, that fail."""
     fail_code: int = 999
     fail_late: bool = False
-    """Whether such a call does its work before it reports failure."""
+    """Whether such a call takes effect before it reports failure."""
     log: list[str] = field(default_factory=list)
-    """What was changed, and what was chosen by a rule that is only inferred."""
+    """Changes, and choices made by an inferred rule."""
 
 
 def new_host(*models: str, **settings: Any) -> FakeHost:
-    """A machine with these GPUs; settings are those of every card."""
+    """A machine with these GPUs; `settings` apply to every GPU."""
     for name in models:
         model_named(name)
     cards = [
@@ -119,13 +119,18 @@ def read_host(path: Path) -> FakeHost:
         return FakeHost(cards, **values)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RequestError(
-            [Problem(str(path), f"is no simulated machine ({error}); make one with `calotype mig simulate`")]
+            [
+                Problem(
+                    str(path),
+                    f"is not a simulated machine ({error}); create one with `calotype mig simulate`",
+                )
+            ]
         ) from None
 
 
 @contextmanager
 def shared_host(path: Path) -> Iterator[FakeHost]:
-    """The machine in a file, for as long as nobody else has it; what changed is written back."""
+    """Open the machine in a file under an exclusive lock; changes are written back."""
     read_host(path)  # a wrong path should leave no lock file behind
     with path.with_name(f".{path.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,7 +1,7 @@
-"""A stand-in `nvidia-smi`: the real one's arguments, texts and exit codes, on a pretended machine.
+"""A fake `nvidia-smi`: the real one's arguments, output and exit codes, on a simulated machine.
 
-`CALOTYPE_MIG_SIMULATION=machine.json python -m calotype.mig.simulation.fake_smi mig -lgi`. It has only the
-arguments of nvidia-smi that concern slices; anything else is an invalid argument.
+`CALOTYPE_MIG_SIMULATION=machine.json python -m calotype.mig.simulation.fake_smi mig -lgi`. It supports only
+nvidia-smi's arguments about slices; all others are invalid.
 """
 
 import os
@@ -25,8 +25,8 @@ _LISTS: dict[str, Callable[[FakeHost, int], str]] = {
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """The command line, taken apart."""
+class _Arguments:
+    """A parsed command line."""
 
     flags: dict[str, str | None]
 
@@ -36,7 +36,7 @@ class _Asked:
 
 
 class _FailedError(Exception):
-    """Ends the command with what was said so far."""
+    """Ends the command with its output so far."""
 
     def __init__(self, code: int, lines: Sequence[str]) -> None:
         self.code, self.lines = code, lines
@@ -44,13 +44,13 @@ class _FailedError(Exception):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one command line; its exit code."""
+    """Run one command line; returns its exit code."""
     with shared_host(Path(os.environ[VARIABLE])) as host:
         try:
             for line in _run(host, list(arguments)):
                 print(line)
         except SimulatedRefusalError as error:
-            print(_general(error))
+            print(_error_text(error))
             return int(error.code) if error.code is not Code.UNKNOWN else 255
         except _FailedError as error:
             print("\n".join(error.lines))
@@ -63,24 +63,24 @@ def _run(host: FakeHost, words: list[str]) -> list[str]:
         with rules.driver_call(host):
             pass
     mig = words[:1] == ["mig"]
-    asked = _taken_apart(words[1:] if mig else words)
-    index = asked.number("-i")
+    parsed = _parse(words[1:] if mig else words)
+    index = parsed.number("-i")
     which = list(range(len(host.cards))) if index is None else [index]
     for each in which:
         rules.look(host, each)
-    return _mig(host, asked, which) if mig else _plain(host, asked, which)
+    return _run_mig_command(host, parsed, which) if mig else _run_device_command(host, parsed, which)
 
 
-def _taken_apart(words: list[str]) -> _Asked:
+def _parse(words: list[str]) -> _Arguments:
     flags: dict[str, str | None] = {}
     while words:
         flag = words.pop(0)
         flags[flag] = words.pop(0) if flag in _WITH_VALUE and words else None
-    return _Asked(flags)
+    return _Arguments(flags)
 
 
-def _plain(host: FakeHost, asked: _Asked, which: list[int]) -> list[str]:
-    flags = set(asked.flags) - {"-i"}
+def _run_device_command(host: FakeHost, parsed: _Arguments, which: list[int]) -> list[str]:
+    flags = set(parsed.flags) - {"-i"}
     if flags == {"-L"}:
         with rules.driver_call(host):
             return fake_smi_output.devices(host, which)
@@ -88,11 +88,11 @@ def _plain(host: FakeHost, asked: _Asked, which: list[int]) -> list[str]:
         with rules.driver_call(host):
             return [fake_smi_output.query(host, which)]
     if flags == {"-mig"}:
-        return [line for index in which for line in _mode(host, index, asked.flags["-mig"] == "1")]
+        return [line for index in which for line in _mode(host, index, parsed.flags["-mig"] == "1")]
     if flags in ({"--gpu-reset"}, {"-r"}):
         return [_reset(host, index) for index in which]
     raise _FailedError(
-        Code.INVALID_ARGUMENT, [f"Invalid combination of input arguments: {' '.join(asked.flags)}"]
+        Code.INVALID_ARGUMENT, [f"Invalid combination of input arguments: {' '.join(parsed.flags)}"]
     )
 
 
@@ -103,9 +103,9 @@ def _mode(host: FakeHost, index: int, enabled: bool) -> list[str]:
     except SimulatedRefusalError as error:
         line = f"Unable to {word} MIG Mode for GPU {bus}: {error}"
         raise _FailedError(error.code, [line, "Terminating early due to previous errors."]) from None
-    done = [f"{'Enabled' if enabled else 'Disabled'} MIG Mode for GPU {bus}", "All done."]
+    messages = [f"{'Enabled' if enabled else 'Disabled'} MIG Mode for GPU {bus}", "All done."]
     if status is Code.SUCCESS:
-        return done
+        return messages
     return [
         f"Warning: MIG mode is in pending {word} state for GPU {bus}:{WORDS[status]}",
         f"Reboot the system or try nvidia-smi --gpu-reset to make MIG mode effective on GPU {bus}",
@@ -125,26 +125,26 @@ def _reset(host: FakeHost, index: int) -> str:
     return f"GPU {bus} was successfully reset."
 
 
-def _mig(host: FakeHost, asked: _Asked, which: list[int]) -> list[str]:
+def _run_mig_command(host: FakeHost, parsed: _Arguments, which: list[int]) -> list[str]:
     for flag, text in _LISTS.items():
-        if flag in asked.flags:
+        if flag in parsed.flags:
             with rules.driver_call(host):
-                return _listed(host, flag, text, which)
+                return _list(host, flag, text, which)
     on = [index for index in which if host.cards[index].current]
     if not on:
         raise _FailedError(Code.NOT_FOUND, ["No MIG-enabled devices found."])
-    if "-cgi" in asked.flags:
-        return [line for index in on for line in _create(host, index, asked)]
-    if "-cci" in asked.flags:
-        return [line for index in on for line in _create_compute(host, index, asked)]
-    if "-dci" in asked.flags:
-        return _destroy_compute(host, on, asked)
-    if "-dgi" in asked.flags:
-        return _destroy(host, on, asked)
+    if "-cgi" in parsed.flags:
+        return [line for index in on for line in _create(host, index, parsed)]
+    if "-cci" in parsed.flags:
+        return [line for index in on for line in _create_compute(host, index, parsed)]
+    if "-dci" in parsed.flags:
+        return _destroy_compute(host, on, parsed)
+    if "-dgi" in parsed.flags:
+        return _destroy(host, on, parsed)
     raise _FailedError(Code.INVALID_ARGUMENT, ["Invalid combination of input arguments."])
 
 
-def _listed(host: FakeHost, flag: str, text: Callable[[FakeHost, int], str], which: list[int]) -> list[str]:
+def _list(host: FakeHost, flag: str, text: Callable[[FakeHost, int], str], which: list[int]) -> list[str]:
     if flag in ("-lgip", "-lgipp"):
         return [text(host, index) for index in which]
     on = [index for index in which if host.cards[index].current]
@@ -157,10 +157,10 @@ def _listed(host: FakeHost, flag: str, text: Callable[[FakeHost, int], str], whi
     return [text(host, index) for index in on]
 
 
-def _create(host: FakeHost, index: int, asked: _Asked) -> list[str]:
+def _create(host: FakeHost, index: int, parsed: _Arguments) -> list[str]:
     lines = []
     gpu = host.cards[index].gpu
-    for item in (asked.flags["-cgi"] or "").split(","):
+    for item in (parsed.flags["-cgi"] or "").split(","):
         shape, _, start = item.partition(":")
         profile = next((p for p in gpu.profiles if shape in (str(p.profile_id), p.name)), None)
         number = profile.profile_id if profile else int(shape) if shape.isdigit() else -1
@@ -171,22 +171,22 @@ def _create(host: FakeHost, index: int, asked: _Asked) -> list[str]:
                 f"Successfully created GPU instance ID {cut.gi:>2} on GPU {index:>2} "
                 f"using profile MIG {profile.name} (ID {profile.profile_id:>2})"
             )
-            if "-C" in asked.flags:
-                lines.append(_made(host, index, cut.gi, None))
+            if "-C" in parsed.flags:
+                lines.append(_create_one_compute(host, index, cut.gi, None))
         except SimulatedRefusalError as error:
             lines.append(f"Unable to create a GPU instance on GPU {index:>2} using profile {number}: {error}")
             raise _FailedError(error.code, [*lines, f"Failed to create GPU instances: {error}"]) from None
     return lines
 
 
-def _create_compute(host: FakeHost, index: int, asked: _Asked) -> list[str]:
+def _create_compute(host: FakeHost, index: int, parsed: _Arguments) -> list[str]:
     lines: list[str] = []
-    gi = asked.number("-gi")
+    gi = parsed.number("-gi")
     wanted = [cut.gi for cut in host.cards[index].cuts] if gi is None else [gi]
     for each in wanted:
-        for item in (asked.flags["-cci"] or "").split(","):
+        for item in (parsed.flags["-cci"] or "").split(","):
             try:
-                lines.append(_made(host, index, each, int(item) if item else None))
+                lines.append(_create_one_compute(host, index, each, int(item) if item else None))
             except SimulatedRefusalError as error:
                 where = f"GPU {index:>2} GPU instance ID {each:>2}"
                 lines.append(f"Unable to create a compute instance on {where}: {error}")
@@ -196,7 +196,7 @@ def _create_compute(host: FakeHost, index: int, asked: _Asked) -> list[str]:
     return lines
 
 
-def _made(host: FakeHost, index: int, gi: int, profile_id: int | None) -> str:
+def _create_one_compute(host: FakeHost, index: int, gi: int, profile_id: int | None) -> str:
     part = rules.create_compute_instance(host, index, gi, profile_id)
     name = fake_smi_output.compute_name(host.cards[index], gi, part)
     return (
@@ -205,9 +205,9 @@ def _made(host: FakeHost, index: int, gi: int, profile_id: int | None) -> str:
     )
 
 
-def _destroy_compute(host: FakeHost, on: list[int], asked: _Asked) -> list[str]:
+def _destroy_compute(host: FakeHost, on: list[int], parsed: _Arguments) -> list[str]:
     lines: list[str] = []
-    gi, ci = asked.number("-gi"), asked.number("-ci")
+    gi, ci = parsed.number("-gi"), parsed.number("-ci")
     for index in on:
         for cut in [each for each in host.cards[index].cuts if gi in (None, each.gi)]:
             for part in [each for each in cut.parts if ci in (None, each.ci)]:
@@ -226,9 +226,9 @@ def _destroy_compute(host: FakeHost, on: list[int], asked: _Asked) -> list[str]:
     return lines
 
 
-def _destroy(host: FakeHost, on: list[int], asked: _Asked) -> list[str]:
+def _destroy(host: FakeHost, on: list[int], parsed: _Arguments) -> list[str]:
     lines: list[str] = []
-    gi = asked.number("-gi")
+    gi = parsed.number("-gi")
     for index in on:
         for cut in [each for each in host.cards[index].cuts if gi in (None, each.gi)]:
             where = f"GPU instance ID {cut.gi:>2} from GPU {index:>2}"
@@ -243,7 +243,7 @@ def _destroy(host: FakeHost, on: list[int], asked: _Asked) -> list[str]:
     return lines
 
 
-def _general(error: SimulatedRefusalError) -> str:
+def _error_text(error: SimulatedRefusalError) -> str:
     if error.code is Code.DRIVER_NOT_LOADED:
         return "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
     if error.code is Code.GPU_IS_LOST:

@@ -1,6 +1,6 @@
-"""The texts a stand-in `nvidia-smi` prints, column for column as captured from real ones.
+"""Renders the output of the fake `nvidia-smi`, column for column as captured from real ones.
 
-Widths depend on the driver's generation. Knows nothing of arguments.
+Widths depend on the driver's generation.
 """
 
 from html import escape
@@ -61,7 +61,7 @@ def _profile_rows(index: int, profile: Profile, free: int, width: int) -> list[s
 
 
 def _num_free(card: FakeGpu, profile: Profile) -> int:
-    """How many more of these there is room for."""
+    """Number of additional instances of this profile that fit."""
     trial = FakeGpu(card.model, card.uuid, current=True, cuts=list(card.cuts))
     host, count = FakeHost([trial]), 0
     for start in profile.starts:

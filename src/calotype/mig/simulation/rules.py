@@ -1,7 +1,7 @@
-"""What a driver does to a pretended machine and what it refuses, with NVML's own error numbers.
+"""The simulated driver's operations and refusals, with NVML's own error numbers.
 
-Every function is one call of the driver: it counts, may fail because the machine is told to, and otherwise
-follows the rules that the real driver was seen to follow.
+Every function is one driver call: it is counted, may fail as scheduled, and otherwise follows the rules
+observed in the real driver.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from calotype.mig.layout import Layout, Slice, broken_rules, usual_part
 from calotype.mig.profiles import Profile
 from calotype.mig.simulation.fake_host import FakeGpu, FakeHost, FakeInstance, Part
 
-# Sizes in compute slices of the compute profiles, by number; 7 is the single slice of a double-memory shape.
+# Compute profile id → size in compute slices; 7 is the single slice of a double-memory profile.
 COMPUTE_SIZES = {0: 1, 1: 2, 2: 3, 3: 4, 4: 7, 7: 1}
 
 
@@ -45,7 +45,7 @@ WORDS = {
 
 
 class SimulatedRefusalError(Exception):
-    """The driver says no."""
+    """The simulated driver refused a call."""
 
     def __init__(self, code: int) -> None:
         self.code = Code(code)
@@ -54,7 +54,7 @@ class SimulatedRefusalError(Exception):
 
 @contextmanager
 def driver_call(host: FakeHost) -> Iterator[None]:
-    """One call: counted, and failed early or late if the machine is told to."""
+    """One call: counts it, and fails early or late as scheduled."""
     host.calls += 1
     failing = host.calls in host.fail_at
     if not host.loaded:
@@ -67,7 +67,7 @@ def driver_call(host: FakeHost) -> Iterator[None]:
 
 
 def look(host: FakeHost, index: int) -> FakeGpu:
-    """The card, for reading."""
+    """The GPU, for reading."""
     if not 0 <= index < len(host.cards):
         raise SimulatedRefusalError(Code.NOT_FOUND)
     if host.cards[index].lost:
@@ -75,8 +75,8 @@ def look(host: FakeHost, index: int) -> FakeGpu:
     return host.cards[index]
 
 
-def _touch(host: FakeHost, index: int) -> FakeGpu:
-    """The card, for changing."""
+def _writable(host: FakeHost, index: int) -> FakeGpu:
+    """The GPU, for changing."""
     card = look(host, index)
     if not host.is_root:
         raise SimulatedRefusalError(Code.NO_PERMISSION)
@@ -84,15 +84,15 @@ def _touch(host: FakeHost, index: int) -> FakeGpu:
 
 
 def set_mode(host: FakeHost, index: int, enabled: bool) -> Code:
-    """Asks for the mode; the answer says whether it came about, and is no refusal."""
+    """Request the mode; the returned status says whether it took effect, and is not a refusal."""
     with driver_call(host):
-        card = _touch(host, index)
+        card = _writable(host, index)
         if card.cuts and not enabled:
             raise SimulatedRefusalError(Code.IN_USE)
         card.pending = enabled
         status = Code.SUCCESS
         if card.pending != card.current:
-            # A virtual machine cannot reset its card, and a held card cannot be reset at all.
+            # A virtual machine cannot reset its GPU, and a GPU in use cannot be reset at all.
             status = (
                 Code.NOT_SUPPORTED if card.gpu.mode_survives_reboot and card.passthrough else Code.SUCCESS
             )
@@ -104,9 +104,9 @@ def set_mode(host: FakeHost, index: int, enabled: bool) -> Code:
 
 
 def reset(host: FakeHost, index: int) -> None:
-    """Everything on the card is lost, and the pending mode comes about."""
+    """Reset: all slices are lost, and the pending mode takes effect."""
     with driver_call(host):
-        card = _touch(host, index)
+        card = _writable(host, index)
         if card.passthrough:
             raise SimulatedRefusalError(Code.NOT_SUPPORTED)
         if card.holders:
@@ -116,7 +116,7 @@ def reset(host: FakeHost, index: int) -> None:
 
 
 def reboot(host: FakeHost) -> None:
-    """No slice survives. Ampere remembers its mode, later cards do not."""
+    """Reboot: no slice survives. Ampere keeps its mode, later GPUs do not."""
     for card in host.cards:
         card.cuts, card.holders, card.lost = [], [], False
         card.pending = card.pending and card.gpu.mode_survives_reboot
@@ -126,7 +126,7 @@ def reboot(host: FakeHost) -> None:
 
 def create_gpu_instance(host: FakeHost, index: int, profile_id: int, start: int | None) -> FakeInstance:
     with driver_call(host):
-        card = _touch(host, index)
+        card = _writable(host, index)
         if not card.current:
             raise SimulatedRefusalError(Code.NOT_SUPPORTED)
         profile = next((p for p in card.gpu.profiles if p.profile_id == profile_id), None)
@@ -144,7 +144,7 @@ def create_gpu_instance(host: FakeHost, index: int, profile_id: int, start: int 
 
 
 def instance_id(card: FakeGpu, profile: Profile, start: int) -> int:
-    """Ids are a tree: 0 is the whole card, then its halves, their halves, and so on."""
+    """Ids form a tree: 0 is the whole GPU, then its halves, their halves, and so on."""
     num = card.gpu.memory_slices // profile.memory_slices
     place = start // profile.memory_slices
     if card.mirrored and num > 1:
@@ -153,18 +153,18 @@ def instance_id(card: FakeGpu, profile: Profile, start: int) -> int:
 
 
 def driver_choice(card: FakeGpu, profile: Profile) -> int | None:
-    """Where the driver puts a slice by itself: where it spoils the fewest places of others, else leftmost.
+    """The driver's own placement: the one that blocks the fewest other placements, then the leftmost.
 
     Inferred: two captured transcripts differ (two 3g on one A100, three 1g with double memory on a GH200).
     """
     gpu = card.gpu
     possible = [(p, s) for p in gpu.profiles for s in p.starts if _is_free(card, p, s)]
 
-    def spoiled(start: int) -> int:
+    def num_blocked(start: int) -> int:
         taken = set(profile.taken(start))
         return sum(not taken.isdisjoint(p.taken(s)) for p, s in possible)
 
-    return min((s for p, s in possible if p == profile), key=lambda s: (spoiled(s), s), default=None)
+    return min((s for p, s in possible if p == profile), key=lambda s: (num_blocked(s), s), default=None)
 
 
 def _is_free(card: FakeGpu, profile: Profile, start: int) -> bool:
@@ -175,9 +175,9 @@ def _is_free(card: FakeGpu, profile: Profile, start: int) -> bool:
 def create_compute_instance(
     host: FakeHost, index: int, gi: int, profile_id: int | None = None, start: int | None = None
 ) -> Part:
-    """With no profile the one that takes the whole slice; with no start the leftmost that is free."""
+    """Without a profile the one over the whole slice; without a start the leftmost that is free."""
     with driver_call(host):
-        card = _touch(host, index)
+        card = _writable(host, index)
         cut = _cut(card, gi)
         usual = usual_part(card.gpu, card.gpu.by_id(cut.profile_id)).profile_id
         number = usual if profile_id is None else profile_id
@@ -198,7 +198,7 @@ def create_compute_instance(
 
 def destroy_compute_instance(host: FakeHost, index: int, gi: int, ci: int) -> None:
     with driver_call(host):
-        card = _touch(host, index)
+        card = _writable(host, index)
         cut = _cut(card, gi)
         part = next((each for each in cut.parts if each.ci == ci), None)
         if part is None:
@@ -211,7 +211,7 @@ def destroy_compute_instance(host: FakeHost, index: int, gi: int, ci: int) -> No
 
 def destroy_gpu_instance(host: FakeHost, index: int, gi: int) -> None:
     with driver_call(host):
-        card = _touch(host, index)
+        card = _writable(host, index)
         cut = _cut(card, gi)
         if cut.parts or any(holder.gi == gi for holder in card.holders):
             raise SimulatedRefusalError(Code.IN_USE)

@@ -162,8 +162,10 @@ def test_verify_tells_them_apart(calotype: Calotype, engines: dict[str, str]) ->
     assert lines[engines["ok"]] == "ok"
     assert "built with torch 2.0.0, here is" in lines[engines["stale"]]
     assert "built with calotype 0.0.1, here is" in lines[engines["stale"]]
-    assert lines[engines["foreign"]] == "stale (built for NVIDIA H200 (9.0), which is not here)"
-    assert lines[engines["damaged"]].startswith(f"damaged ({KERNEL} is not what was built")
+    assert lines[engines["foreign"]] == (
+        "stale (built for NVIDIA H200 (9.0), which this machine does not have)"
+    )
+    assert lines[engines["damaged"]].startswith(f"damaged ({KERNEL} differs from the built file")
 
 
 def test_verify_one(calotype: Calotype, engines: dict[str, str]) -> None:
@@ -183,7 +185,7 @@ def test_a_preset_that_changed_makes_stale(calotype: Calotype, monkeypatch: pyte
     assert (found["state"], found["reason"]) == ("stale", "preset 'fast' has other passes now")
     monkeypatch.delitem(presets.PRESETS, "fast")
     [found] = asked(calotype, "verify")
-    assert (found["state"], found["reason"]) == ("stale", "there is no preset 'fast' any more")
+    assert (found["state"], found["reason"]) == ("stale", "preset 'fast' no longer exists")
 
 
 def test_another_format_is_stale(calotype: Calotype) -> None:
@@ -191,7 +193,7 @@ def test_another_format_is_stale(calotype: Calotype) -> None:
     description = engines_dir() / target(SMALL).key / "engine.json"
     description.write_text(description.read_text().replace(f'"format": {FORMAT}', '"format": 999'))
     [found] = asked(calotype, "verify")
-    assert (found["state"], found["reason"]) == ("stale", f"its format is 999, this is {FORMAT}")
+    assert (found["state"], found["reason"]) == ("stale", f"its format is 999, this version reads {FORMAT}")
 
 
 def test_list(calotype: Calotype, engines: dict[str, str]) -> None:

@@ -85,7 +85,7 @@ def test_what_cannot_be_loaded_is_refused_by_whoever_compiled_it(
         "inputs": [],
         "path": str(tmp_path / "block.pt2"),
     }
-    with pytest.raises(CalotypeError, match=r"what was compiled cannot be loaded: .*name another with CXX"):
+    with pytest.raises(CalotypeError, match=r"compiled region cannot be loaded: .*set CXX to another"):
         worker_process.compile_request(written)
 
 

@@ -74,7 +74,7 @@ def test_what_an_ended_process_left_is_removed_by_the_next_and_what_others_use_i
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     one, other = _Process(), _Process()
     assert not left.exists()
-    assert set(tmp_path.iterdir()) == {one.place, other.place}
+    assert set(tmp_path.iterdir()) == {one.folder, other.folder}
     for each in (one, other):
         each.end()
     assert not list(tmp_path.iterdir())

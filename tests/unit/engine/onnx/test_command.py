@@ -51,7 +51,7 @@ def test_an_unknown_model(calotype: Calotype) -> None:
 def test_a_precision_that_runtimes_lack(calotype: Calotype) -> None:
     seen = calotype("engine", "export", "emoji", "new", "--dtype", "bf16")
     assert seen.code == ExitCode.BAD_REQUEST
-    assert "'bf16' is not among fp32 and fp16" in seen.err
+    assert "'bf16' is not supported by ONNX runtimes; use fp32 or fp16" in seen.err
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime", "onnxscript"])

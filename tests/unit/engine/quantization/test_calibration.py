@@ -101,7 +101,7 @@ def test_the_preset_wants_a_calibration_of_these_weights() -> None:
     with pytest.raises(NotFoundError, match="has not been calibrated"):
         Engine(other, preset="int8-static")
     shutil.copy(place, calibration_data.calibration_file(other))
-    with pytest.raises(CalotypeError, match="is of other weights than"):
+    with pytest.raises(CalotypeError, match="belongs to other weights than"):
         Engine(other, preset="int8-static")
     place.write_bytes(place.read_bytes()[:100])
     with pytest.raises(CalotypeError, match="cannot be read"):

@@ -1,17 +1,17 @@
 #!/bin/bash
 # calotype train emoji trainer.devices=2
-# on this machine. Needs nothing but what it runs; start it with: bash job.sh
+# on this machine. Does not need Calotype's launcher; start it with: bash job.sh
 set -e
 folder=/home/ada/launches/here
 mkdir -p "$folder/logs"
-# However it ends: what comes before the command may fail too.
+# On any exit: the lines before the command may fail too.
 trap 'echo "$?" > "$folder/exit-code"' EXIT
 cd /home/ada
 export PET_SHUTDOWN_TIMEOUT=120
 export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: '
 export PYTHONUNBUFFERED=1
 
-# Told to stop, the processes save; this script waits for them.
+# On SIGTERM the processes save; this script waits for them.
 trap 'kill -TERM "$running" 2>/dev/null || true' TERM
 
 began=$SECONDS
@@ -21,12 +21,12 @@ timeout --signal=TERM --kill-after=135 43200 /home/ada/.venv/bin/python -m torch
   -m calotype train emoji trainer.devices=2 \
   >> "$folder/logs/node-0.log" 2>&1 &
 running=$!
-# A signal ends a wait before what it waits for.
+# A signal interrupts `wait` before the process has ended.
 while kill -0 "$running" 2>/dev/null; do
   wait "$running" || true
 done
 code=0
 wait "$running" || code=$?
-# What had to be killed when its time was over has the code of anything killed.
+# A process that had to be killed after the time limit exits with 137 as well.
 if [ "$code" = 137 ] && [ $((SECONDS - began)) -ge 43200 ]; then code=124; fi
 exit "$code"

@@ -1,14 +1,14 @@
 #!/bin/bash
 # calotype bench train --sweep=batch=1,2,4 --out=/fsx/out '--part={task}/3'
-# on this machine. Needs nothing but what it runs; start it with: bash job.sh
+# on this machine. Does not need Calotype's launcher; start it with: bash job.sh
 set -e
 folder=/fsx/launches/sweep
 mkdir -p "$folder/logs"
-# However it ends: what comes before the command may fail too.
+# On any exit: the lines before the command may fail too.
 trap 'echo "$?" > "$folder/exit-code"' EXIT
 export PYTHONUNBUFFERED=1
 
-# Told to stop, the processes save; this script waits for them.
+# On SIGTERM the processes save; this script waits for them.
 trap 'stopped=yes; kill -TERM "$running" 2>/dev/null || true' TERM
 
 stopped=
@@ -17,7 +17,7 @@ for task in {0..2}; do
     --sweep=batch=1,2,4 --out=/fsx/out --part="$task"/3 \
     >> "$folder/logs/task-$task-node-0.log" 2>&1 &
   running=$!
-  # A signal ends a wait before what it waits for.
+  # A signal interrupts `wait` before the process has ended.
   while kill -0 "$running" 2>/dev/null; do
     wait "$running" || true
   done

@@ -144,7 +144,7 @@ def test_another_job_of_the_same_name_is_neither_ours_nor_touched(api: FakeApi) 
 @pytest.mark.parametrize(
     ("arrange", "told"),
     [
-        (lambda api: api.quota.update(default=8), "kubernetes.namespace: its quota has no room"),
+        (lambda api: api.quota.update(default=8), "kubernetes.namespace: its quota is exhausted"),
         (lambda api: api.kinds.discard("trainjobs"), "kubernetes.kind: this cluster does not know TrainJob"),
         (lambda api: api.namespaces.clear(), "kubernetes.namespace: there is no namespace 'default'"),
         (
@@ -176,7 +176,7 @@ def test_a_node_is_asked_how_many_gpus_it_has(api: FakeApi) -> None:
     assert backend.gpus_of_a_node(a_job()) == 8
     elsewhere = a_job(kubernetes={"instance_type": "p4d.24xlarge"}, network={"efa_devices": 4})
     assert backend.gpus_of_a_node(elsewhere) == 8
-    with pytest.raises(RequestError, match="gpus_per_node: no node can be looked at"):
+    with pytest.raises(RequestError, match="gpus_per_node: no node can be inspected"):
         backend.gpus_of_a_node(a_job(kubernetes={"instance_type": "g6.xlarge"}))
 
 
@@ -205,7 +205,7 @@ def test_a_quota_that_filled_up_since_the_check_refuses_all_tasks(api: FakeApi, 
 
 def test_a_name_that_is_taken_is_refused(api: FakeApi) -> None:
     api.put(JOBS, {"metadata": {"name": "sd2-1", "labels": {}}})
-    with pytest.raises(LaunchError, match="default has a job 'sd2-1' of somebody else"):
+    with pytest.raises(LaunchError, match="default already has another job 'sd2-1'"):
         handed_in()
 
 
@@ -314,9 +314,9 @@ def test_following_ends_with_an_error_that_waiting_cannot_cure(api: FakeApi) -> 
 
 def test_no_cluster_and_no_answer_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
-    with pytest.raises(LaunchError, match=r"no Kubernetes cluster is known here.*kubectl"):
+    with pytest.raises(LaunchError, match=r"no Kubernetes cluster is known: .*kubectl"):
         KubernetesBackend().check(a_job())
     for damaged in ("apiVersion: [", "no kubeconfig", "[1]", "contexts: 3\ncurrent-context: a\n"):
         (tmp_path / "nowhere").write_text(damaged)
-        with pytest.raises(LaunchError, match=r"no Kubernetes cluster is known here.*kubectl"):
+        with pytest.raises(LaunchError, match=r"no Kubernetes cluster is known: .*kubectl"):
             KubernetesBackend().check(a_job())

@@ -134,7 +134,7 @@ def test_tasks_of_an_array_are_jobs_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"image": None}, "image: pods run in an image"),
+        ({"image": None}, "image: pods need an image"),
         ({"image": "/images/train.sqsh"}, "image: /images/train.sqsh is a file"),
         ({"setup": ["module load cuda"]}, "setup: there is no shell outside"),
         (

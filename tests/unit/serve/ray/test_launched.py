@@ -218,14 +218,14 @@ def test_the_file_runs_without_calotype(
     ("words", "says"),
     [
         (["--nodes=0"], "nodes: 0 is out of range"),
-        (["--nodes=3"], "nodes: 3 are more than the cluster has"),
+        (["--nodes=3"], "nodes: 3 nodes are more than the cluster has"),
         (
             ["--gpus-per-node=2"],
             "gpus_per_node: 2 GPUs are more than a node of the cluster has; ask for at most 1",
         ),
         (
             ["--gpus-per-node=1", "--nodes=2"],
-            "nodes: 2 are more than the cluster has with so much of everything",
+            "nodes: 2 nodes are more than the cluster has with these resources",
         ),
         (
             ["--set=cpus_per_node=99"],
