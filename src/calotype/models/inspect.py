@@ -80,7 +80,7 @@ def _inspect_file(path: Path, file: TensorFile, values: bool) -> Inspection:
     specs = {name: tensors.spec(name) for name in tensors.names()}
     identity = identify({name: spec.shape for name, spec in specs.items()})
     architecture = _architecture(file) if identity.kind is FileKind.CHECKPOINT else None
-    predicts = architecture.prediction_type if architecture else None
+    prediction_type = architecture.prediction_type if architecture else None
     return Inspection(
         path=str(path),
         safe=True,

@@ -153,7 +153,12 @@ def test_a_tokenizer_with_words_that_the_encoder_lacks_is_refused(outlined: bool
             torch.float32,
             "text_encoder .* 'text_model.final_layer_norm.bias'",
         ),
-        (("unet", "conv_in.bias"), torch.full((32,), 1e6), torch.float16, "a dtype that is too narrow can cause this"),
+        (
+            ("unet", "conv_in.bias"),
+            torch.full((32,), 1e6),
+            torch.float16,
+            "a dtype that is too narrow can cause this",
+        ),
         (
             ("unet", "conv_in.bias"),
             torch.zeros(32, dtype=torch.int8),

@@ -65,9 +65,7 @@ def load_ranges(model: Model) -> Ranges:
     except (OSError, SafetensorError) as error:
         raise CalotypeError(f"{path} cannot be read: {error}; {_fix(model)}") from error
     if (metadata.get("format"), metadata.get("model")) != (str(FORMAT), model.identity.sha256):
-        raise CalotypeError(
-            f"{path} belongs to other weights than {model.identity.reference}; {_fix(model)}"
-        )
+        raise CalotypeError(f"{path} belongs to other weights than {model.identity.reference}; {_fix(model)}")
     expected = {name: tuple(norm.weight.shape) for name, norm, _ in norms_of(model.unet)}
     if {name: tuple(each.shape) for name, each in ranges.items()} != expected:
         raise CalotypeError(f"{path} does not fit the norms of {model.identity.reference}; {_fix(model)}")

@@ -64,7 +64,7 @@ def _started(directory: DeploymentDir, held: int) -> IO[str]:
         # The server may have started although `setsid` has not returned yet.
         os.close(theirs)
         with os.fdopen(ours, encoding="utf-8") as pipe:
-            _call_off(None, pipe)
+            _abort_start(None, pipe)
         raise
     except BaseException:
         os.close(theirs)
@@ -121,7 +121,7 @@ def _abort_start(pid: int | None, pipe: IO[str]) -> None:
         os.kill(pid, signal.SIGTERM)
     # The server closes the pipe when it stops; its process ends a moment later.
     pipe.read()
-    _see_out(pid)
+    _wait_for_end(pid)
 
 
 def undeploy(directory: DeploymentDir, *, at_once: bool = False, purge: bool = False) -> None:
