@@ -73,7 +73,7 @@ def _stages_marked() -> ExitStack:
     stack = ExitStack()
     for owner, method, name in (
         (TextConditioner, "encode", "text encode"),
-        (Engine, "advance", "step"),
+        (Engine, "step", "step"),
         (Engine, "finish", "decode"),
     ):
         stack.enter_context(marked(owner, method, name))
