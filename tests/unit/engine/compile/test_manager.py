@@ -180,10 +180,10 @@ def test_what_is_done_in_the_midst_of_a_recording_is_loaded_after_it(monkeypatch
     check(run, layer, asked())
     compiler.go_on.set()
     workshop.finish()
-    monkeypatch.setattr(manager, "_recording", lambda _: True)
+    monkeypatch.setattr(manager, "_is_capturing", lambda _: True)
     check(run, layer, asked())
     assert compiler.runs == []
-    monkeypatch.setattr(manager, "_recording", lambda _: False)
+    monkeypatch.setattr(manager, "_is_capturing", lambda _: False)
     check(run, layer, asked())
     assert len(compiler.runs) == 1
 
