@@ -308,8 +308,8 @@ def test_the_end_of_a_job_is_known_after_slurm_has_forgotten_it(stand_in: Callab
     [
         (["slurm.partition=cpus"], f"slurm.partition: no partition 'cpus'; did you mean '{PARTITION}'"),
         (["gpus_per_node=3"], f"gpus_per_node: 3 GPUs .* partition {PARTITION} has; ask for at most {GPUS}"),
-        (["nodes=3"], "nodes: 3 are more .*; ask for at most 2"),
-        ([f"slurm.partition={SHORT}", "nodes=2"], "nodes: 2 are more .* one job; ask for at most 1"),
+        (["nodes=3"], "nodes: 3 nodes are more .*; ask for at most 2"),
+        ([f"slurm.partition={SHORT}", "nodes=2"], "nodes: 2 nodes are more .* per job; ask for at most 1"),
         ([f"slurm.partition={SHORT}", "time_limit=2h"], "time_limit: 2h .*; ask for at most 00:10:00"),
         (["cpus_per_node=64"], "cpus_per_node: 64 CPUs .*; ask for at most 2"),
         (["memory_per_node=1T"], f"memory_per_node: 1048576 MiB .*; ask for at most {MEMORY_MIB}"),

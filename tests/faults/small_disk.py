@@ -76,7 +76,7 @@ def full(disk: Path) -> None:
                     break
             assert refused.status_code == 503, refused.text
             assert refused.json()["error"]["code"] == "unavailable"
-            assert "room" in refused.json()["error"]["message"]
+            assert "space" in refused.json()["error"]["message"]
             assert client.get("/healthz").status_code == 200
             until(lambda: client.get("/readyz").status_code == 503, "readiness says that the disk is full")
             assert "refuses writes" in client.get("/readyz").json()["refusal"]

@@ -105,7 +105,7 @@ def test_the_command_says_its_figures_and_the_same_seed_learns_the_same(
         "bench", "recogniser", real.folder, out, "--epochs", 1, "--batch-size", 64, "--device", "cpu"
     )
     assert done.code == 0, done.err
-    assert "held-out pictures, clean: emoji" in done.out
+    assert "held-out images, clean: emoji" in done.out
     record = json.loads(out.with_suffix(".json").read_text())
     assert record["command"].startswith("calotype bench recogniser DATA OUT.safetensors --epochs 1")
     assert "loss" in done.err, "news of progress"
