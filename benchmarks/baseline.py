@@ -174,13 +174,13 @@ def speed_row(model: Model, work: Work) -> dict[str, Any]:
 def memory_row(model: Model, work: Work) -> dict[str, Any]:
     """Peak of the steps and of the decode apart, each beside its estimate."""
     engine = Engine(model)
-    request = engine.resolve(request_for(work))
+    request = engine.resolve_defaults(request_for(work))
     torch.cuda.empty_cache()
     resting = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     run = engine.begin(request, Inputs(), request.seeds())
     while not run.done:
-        engine.advance([run])
+        engine.step([run])
     unet_peak = torch.cuda.max_memory_allocated() - resting
     torch.cuda.reset_peak_memory_stats()
     engine.finish(run, request, Inputs())
@@ -247,12 +247,12 @@ def sameness_rows(
 def waiting_row(model: Model, sampler: str) -> dict[str, Any]:
     """Run a few steps with torch set to raise wherever the host waits for the GPU."""
     engine = Engine(model)
-    request = engine.resolve(request_for(Work("", 512, 2, 4)).with_changes(sampler=sampler))
+    request = engine.resolve_defaults(request_for(Work("", 512, 2, 4)).with_changes(sampler=sampler))
     run = engine.begin(request, Inputs(), request.seeds())
     torch.cuda.set_sync_debug_mode("error")
     try:
         while not run.done:
-            engine.advance([run])
+            engine.step([run])
     finally:
         torch.cuda.set_sync_debug_mode("default")
     return {"sampler": sampler, "waits": False}

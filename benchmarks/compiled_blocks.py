@@ -56,7 +56,7 @@ class Watched:
             self.times[signature] += 1
             if signature not in self.met:
                 kept = tuple(None if each is None else each.clone() for each in inputs)
-                self.met[signature] = region, region.laid_out(kept)
+                self.met[signature] = region, region.weight_layout(kept)
             return region.walk(*inputs)
 
         return walk
@@ -68,8 +68,8 @@ def blocks(model: Model, side: int, batch: int, most: int) -> Iterator[dict[str,
     passes = [name for name in pass_names("fast", kind) if not name.endswith(("graph", "ahead"))]
     preset, watched = f"{CUSTOM_PREFIX}{'+'.join([*passes, 'compile_blocks'])}", Watched()
     engine = Engine(model, preset=preset, networks=build_preset(model, preset, runs=watched))
-    request = engine.resolve(GenerateRequest(prompt=PROMPT, width=side, height=side, steps=2, count=batch))
-    engine.advance([engine.begin(request, Inputs(), request.seeds())])
+    request = engine.resolve_defaults(GenerateRequest(prompt=PROMPT, width=side, height=side, steps=2, count=batch))
+    engine.step([engine.begin(request, Inputs(), request.seeds())])
     ours = {
         signature: milliseconds(region.walk, inputs, model.device)
         for signature, (region, inputs) in watched.met.items()

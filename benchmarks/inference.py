@@ -172,7 +172,7 @@ def ours(model: Model, work: Work) -> dict[str, Any]:
     request = request_for(work)
 
     def make() -> None:
-        engine.forget_texts()
+        engine.clear_prompt_cache()
         engine.generate(request, batch_size=work.batch)
 
     compiling = _compiled(engine, make)
@@ -198,13 +198,13 @@ def _compiled(engine: Engine, make: Callable[[], None]) -> dict[str, Any]:
 
 def _one_evaluation(engine: Engine, request: GenerateRequest) -> dict[str, Any]:
     """Milliseconds of an evaluation in the middle of a run, and its kernels by time."""
-    resolved, device = engine.resolve(request), engine.model.device
+    resolved, device = engine.resolve_defaults(request), engine.model.device
     run = engine.begin(resolved, Inputs(), resolved.seeds())
     before, timed, profiled = EVALUATIONS
 
     def advance(times: int) -> None:
         for _ in range(times):
-            engine.advance([run])
+            engine.step([run])
 
     advance(before)
     wall_s, device_s = _timed(lambda: advance(timed), device)

@@ -69,7 +69,7 @@ def test_the_command_measures_shows_and_appends(calotype: Calotype, tmp_path: Pa
     lines = tmp_path / "rows" / "ceiling.jsonl"
     done = calotype("bench", "ceiling", "--device", "cpu", "--out", lines)
     assert done.code == 0, done.err
-    for words in ("matmul", "convolution", "attention", "copy", "TFLOP/s", "GB/s", "kept in"):
+    for words in ("matmul", "convolution", "attention", "copy", "TFLOP/s", "GB/s", "stored in"):
         assert words in done.out
     again = calotype("bench", "ceiling", "--device", "cpu", "--out", lines, "--json")
     first, second = (CeilingRecord.model_validate_json(line) for line in lines.read_text().splitlines())
@@ -88,7 +88,7 @@ def test_a_damaged_cache_is_said_and_measured_again(
     assert device_peaks.known_peak("cpu", "fp32") is None
     assert f"{file} is damaged" in caplog.text
     done = calotype("bench", "ceiling", "--device", "cpu")
-    assert (done.code, "kept in" in done.out) == (0, True)
+    assert (done.code, "stored in" in done.out) == (0, True)
     assert device_peaks.known_peak("cpu", "fp32") is not None
 
 

@@ -201,7 +201,7 @@ def test_what_is_wrong_is_said_at_once_before_anything_runs(calotype: Calotype) 
 
 
 def test_a_sound_graph_is_said_to_be_sound(calotype: Calotype) -> None:
-    assert calotype("run", write(text_to_image()), "--validate-only").out == "sound: 7 nodes for 9\n"
+    assert calotype("run", write(text_to_image()), "--validate-only").out == "valid: 7 nodes for 9\n"
 
 
 def test_changes_are_typed_by_the_declaration_and_refused_together(calotype: Calotype) -> None:
@@ -281,7 +281,7 @@ def test_a_package_that_is_left_out_is_named(calotype: Calotype, gradient: Any, 
     install("calotype_broken", "raise RuntimeError('no licence')", {"all": "calotype_broken:NODES"})
     seen = calotype("run", write(copied()))
     assert seen.code == ExitCode.OK
-    assert "note: nodes of calotype_broken (all = calotype_broken:NODES) are not there" in seen.err
+    assert "note: nodes of calotype_broken (all = calotype_broken:NODES) are not available" in seen.err
     assert "no licence" in seen.err
 
 

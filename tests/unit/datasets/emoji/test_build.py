@@ -207,7 +207,7 @@ def test_a_set_that_was_changed_is_noticed(ingredients: Ingredients, tmp_path: P
     one = build(ingredients, tmp_path / "set", amounts=amounts)
     shard = one.folder / "train" / "train-000000.tar"
     shard.write_bytes(shard.read_bytes()[:-1] + b"x")
-    with pytest.raises(RequestError, match=r"changed since it was built \(train/train-000000.tar\)"):
+    with pytest.raises(RequestError, match=r"changed after it was built \(train/train-000000.tar\)"):
         build(ingredients, one.folder, amounts=amounts)
 
 

@@ -29,7 +29,7 @@ def test_it_builds_says_so_and_then_finds_it_there(
     first = calotype(*order)
     assert first.code == 0, first.err
     record = json.loads((tmp_path / "set" / "dataset.json").read_text())
-    assert f"wrote {record['counts']['pictures']} pictures of {record['counts']['emoji']} emoji" in first.out
+    assert f"wrote {record['counts']['pictures']} images of {record['counts']['emoji']} emoji" in first.out
     assert record["sha256"] in first.out
     again = calotype(*order, "--json")
     assert again.code == 0

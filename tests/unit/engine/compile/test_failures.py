@@ -95,7 +95,7 @@ def test_what_ends_the_process_that_loads_it_ends_the_compilers_alone(
     monkeypatch.setattr(subprocess, "Popen", partial(_dies, subprocess.Popen))
     elsewhere = SubprocessCompiler(small_engine(architecture=tiny()).model, ["own_forward"], at_once=2)
     for _ in range(3):
-        with pytest.raises(CalotypeError, match=r"crashed, or what it made when it was loaded; .* with CXX"):
+        with pytest.raises(CalotypeError, match=r"crashed, or its output when it was loaded; .* set CXX"):
             elsewhere(order())
 
 
