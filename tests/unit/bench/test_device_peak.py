@@ -74,7 +74,7 @@ def test_the_command_measures_shows_and_appends(calotype: Calotype, tmp_path: Pa
     again = calotype("bench", "ceiling", "--device", "cpu", "--out", lines, "--json")
     first, second = (CeilingRecord.model_validate_json(line) for line in lines.read_text().splitlines())
     assert first == second == CeilingRecord.model_validate_json(again.out)
-    assert "and remembered" in calotype("bench", "ceiling", "--device", "cpu").out
+    assert "and stored" in calotype("bench", "ceiling", "--device", "cpu").out
     fresh = calotype("bench", "ceiling", "--device", "cpu", "--again", "--json")
     assert CeilingRecord.model_validate_json(fresh.out).measured > first.measured
 

@@ -230,7 +230,7 @@ REFUSED = [
     (("--steps", 10**9), "at most 1000"),
     (("--seed", 2**64), "at most 18446744073709551615"),
     (("--seed", -1), "at least 0"),
-    (("--cfg", "nan"), "not a finite number"),
+    (("--cfg", "nan"), "is not finite"),
     (("--sampler", "eulr"), "did you mean 'euler'"),
     (("--schedule", "caras"), "did you mean 'karras'"),
     (("--precision", "fp17"), "did you mean 'fp16'"),

@@ -301,7 +301,7 @@ def launch(
 ) -> Tensor:
     """The product's own launch, on this machine."""
     module = int8_matmul_hopper
-    with standing_in(module, "_product_specialised", seed, {}) as patched:
+    with standing_in(module, "_product_specialized", seed, {}) as patched:
         patched.setattr(module, "_tiles_of", Descriptor)
         patched.setattr(int8_matmul_triton, "tl", SimpleNamespace(minimum=min))
         return module.launch(x, weight, bias, dtype, plan)

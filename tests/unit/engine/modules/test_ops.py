@@ -52,7 +52,7 @@ def test_a_norm_puts_the_sum_together_and_hands_it_on(way: Any, name: str) -> No
 def test_a_sum_is_joined_with_a_skip(way: Any, name: str) -> None:
     given, wanted = pending(7)[name]
     skip = drawn(2, 5, 5, 3, seed=4)
-    normal, both = way.joined_group_norm(given, skip, NORM)
+    normal, both = way.group_norm_concat(given, skip, NORM)
     torch.testing.assert_close(both, torch.cat([wanted, skip], 1))
     torch.testing.assert_close(normal, functional.silu(NORM(both)))
 
