@@ -126,10 +126,10 @@ def test_every_picture_is_asked_for_before_one_is_waited_for(
 
         return noted
 
-    for name in ("shown", "picture_of"):
+    for name in ("to_uint8", "to_generated"):
         monkeypatch.setattr(whole, name, noting(name, getattr(whole, name)))
     engine.generate("a red apple", count=2, batch_size=2, steps=1, **SIZE)
-    assert done == ["shown", "shown", "picture_of", "picture_of"]
+    assert done == ["to_uint8", "to_uint8", "to_generated", "to_generated"]
 
 
 def test_a_run_that_joins_late_is_not_changed(engine: Engine) -> None:

@@ -88,7 +88,7 @@ def test_a_picture_is_found_again_by_its_record(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"mask: .*photo\.png has changed since the record was made"):
         reopen(noted, "mask")
     path.unlink()
-    with pytest.raises(NotFoundError, match=r"no picture .*photo\.png"):
+    with pytest.raises(NotFoundError, match=r"no image .*photo\.png"):
         reopen(noted, "image")
 
 

@@ -328,7 +328,7 @@ class TestWhatPassesTake:
         assert usual.peak_bytes == decode
         assert decode < found.peak_bytes < 2 * decode
         named = re.search(
-            r"the largest picture .* is (\d+)×(\d+)$", refusal(6, MemoryDemand(4096, 4096), graphed)
+            r"the largest image .* is (\d+)×(\d+)$", refusal(6, MemoryDemand(4096, 4096), graphed)
         )
         assert named
         fits = MemoryDemand(int(named[1]), int(named[2]))

@@ -25,7 +25,7 @@ def test_a_kernel_with_a_wrong_answer_does_not_work(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(attention_backends, "scaled_dot_product_attention", answer)
     for trial in try_attention("cpu"):
         assert not trial.works
-        assert "wrong answer" in str(trial.reason)
+        assert "wrong result" in str(trial.reason)
 
 
 def test_the_reason_is_taken_from_torchs_warnings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ def test_a_picture_that_is_too_long_for_its_format_is_refused(
     tmp_path: Path, suffix: str, longest: int
 ) -> None:
     save_image(Image.new("RGB", (longest, 8)), tmp_path / f"picture.{suffix}", record())
-    with pytest.raises(RequestError, match=f"{suffix} holds {longest} .*{longest + 1}×8; use png"):
+    with pytest.raises(RequestError, match=f"{suffix} allows {longest} .*{longest + 1}×8; use png"):
         save_image(Image.new("RGB", (longest + 1, 8)), tmp_path / f"longer.{suffix}", record())
 
 
@@ -213,7 +213,7 @@ def test_text_that_unpacks_without_end_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero"), tmp_path / "missing.png", Path("a\0b")):
-        with pytest.raises(NotFoundError, match="no picture"):
+        with pytest.raises(NotFoundError, match="no image"):
             open_image(path)
 
 

@@ -101,7 +101,7 @@ def test_an_elastic_launch_makes_an_elastic_recipe(handed_in: Any) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["train", "emoji", "--nodes=2"], "--nodes: says something about a launch; add --launch"),
+        (["train", "emoji", "--nodes=2"], "--nodes: is a launch setting; add --launch"),
         (["train", "emoji", "--launch=slrum"], "--launch: no backend 'slrum'; did you mean 'slurm'"),
         (
             ["train", "sd15", "trainer.devices=1", "--launch=slurm", "--gpus-per-node=8"],

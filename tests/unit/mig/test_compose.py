@@ -85,7 +85,7 @@ def test_a_process_for_each_slice_is_asked_and_stopped(cut: Machine, port: int) 
     assert (again[0], "runs already" in again[2]) == (2, True)
     assert deploy(cut, port, "--remove")[0] == 0
     assert not any(processes_with(f"CUDA_VISIBLE_DEVICES={uuid}") for uuid in uuids(cut))
-    assert "does not run" in deploy(cut, port, "--remove")[1]
+    assert "is not running" in deploy(cut, port, "--remove")[1]
 
 
 def test_from_outside_with_a_key(cut: Machine, port: int, tmp_path: Path) -> None:
@@ -155,4 +155,4 @@ def test_containers_are_started_by_the_script_and_asked_from_outside(
     assert "ended with 125: no runtime for this" in failed[2]
     monkeypatch.setenv("PATH", str(tmp_path))
     without = deploy(cut, port, "--containers", "--remove")
-    assert (without[0] != 0, "there is no docker here to run: docker rm" in without[2]) == (True, True)
+    assert (without[0] != 0, "no program docker on this machine to run: docker rm" in without[2]) == (True, True)

@@ -157,7 +157,7 @@ class TestCommand:
         arguments = ("engine", "calibrate", "emoji", "--device", "cpu", "--steps", 1, "--size", 64)
         seen = calotype(*arguments, "--prompts", prompts)
         assert seen.code == ExitCode.OK, seen.err
-        assert "calibrated with 2 pictures of 1 steps: " in seen.out
+        assert "calibrated with 2 images of 1 steps: " in seen.out
         assert Path(seen.out.split(": ", 1)[1].strip()).is_file()
 
     def test_wants_prompts(self, calotype: Calotype, tmp_path: Path) -> None:
