@@ -355,7 +355,7 @@ def test_jobs_of_others_are_not_there(keyed: Running) -> None:
 def test_a_used_up_quota_says_when_to_come_back(keyed: Running) -> None:
     spent = (("authorization", "Bearer spent-key"),)
     error = refused(
-        lambda: keyed.stub.Submit(submission(), metadata=spent), Code.RESOURCE_EXHAUSTED, "5 pictures"
+        lambda: keyed.stub.Submit(submission(), metadata=spent), Code.RESOURCE_EXHAUSTED, "5 images"
     )
     assert trailing(error)["retry-after"] == "7.2"
 

@@ -237,7 +237,7 @@ def test_the_file_runs_without_calotype(
             ["--set=ray.resources={mig-2g.20gb: 1}"],
             "ray.resources: 1 of 'mig-2g.20gb' are more than a node has, 0",
         ),
-        (["--set=image=calotype:1"], "image: nodes of a Ray cluster bring their own"),
+        (["--set=image=calotype:1"], "image: nodes of a Ray cluster have their own"),
         (["--set=min_nodes=1", "--nodes=2"], "min_nodes: Ray gives all 2 nodes or none"),
     ],
 )

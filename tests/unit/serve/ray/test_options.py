@@ -47,7 +47,7 @@ def test_a_plan_is_made_of_what_is_said(capsys: pytest.CaptureFixture[str]) -> N
         (["--replicas", "2", "--max-replicas", "3"], "excludes --min-replicas and --max-replicas"),
         (["--min-replicas", "3", "--max-replicas", "2"], "at least 3 and at most 2"),
         (["--replica-resource", "mig"], "should be NAME=AMOUNT"),
-        (["--device", "MIG-1234"], "is of one machine"),
+        (["--device", "MIG-1234"], "is a device of one machine"),
     ],
 )
 def test_what_cannot_be_is_refused(said: list[str], rule: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,7 +63,7 @@ def test_replicas_need_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
 def test_only_what_is_the_workers_own_changes_while_it_runs() -> None:
     old = DeploymentConfig.parse({"name": "one", "models": ("emoji",), "cluster": {"address": "a:1"}})
     check_update(old, old.model_copy(update={"models": ("sdxl",), "preset": "int8"}))
-    with pytest.raises(RequestError, match=r"drain_s.*stays as it is"):
+    with pytest.raises(RequestError, match=r"drain_s.*cannot change while"):
         check_update(old, old.model_copy(update={"drain_s": 1.0}))
     with pytest.raises(RequestError, match="it runs in the cluster at a:1"):
         check_update(old, DeploymentConfig.parse({**old.model_dump(), "cluster": {"address": "b:1"}}))

@@ -106,7 +106,7 @@ def test_refused_at_any_operation(tmp_path: Path, scene: Scene) -> None:
     assert all(message.startswith(f"cannot write a checkpoint into {tmp_path}") for message in messages)
 
 
-@pytest.mark.parametrize("stage", ["check_room", "write_state", "write_manifest"])
+@pytest.mark.parametrize("stage", ["check_free_space", "write_state", "write_manifest"])
 def test_whoever_fails_still_comes_to_every_barrier(
     store: CheckpointManager, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
