@@ -213,7 +213,7 @@ def test_a_folder_that_another_process_is_filling_is_refused(recipe_of: Recipes,
 
 def test_what_cannot_be_precomputed_is_refused(recipe_of: Recipes, tmp_path: Path) -> None:
     refused: tuple[tuple[dict[str, dict[str, Any]], str], ...] = (
-        ({"data": {"kind": "synthetic"}}, "made up"),
+        ({"data": {"kind": "synthetic"}}, "synthetic samples"),
         ({"data": {"kind": "precomputed"}}, "precomputed already"),
         ({"model": {"train": "textual_inversion"}}, "model.train"),
     )

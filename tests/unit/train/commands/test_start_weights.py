@@ -89,7 +89,7 @@ def test_random_weights_on_purpose_are_said_at_the_start_and_in_the_file(
         "model.weights=random: emoji starts from random numbers (trainer.seed=0), the model beside the LoRA "
         "too, so that it fits no other model; set model.weights=pretrained to start from its weights"
     ]
-    assert "the model started from random numbers" in seen.out
+    assert "the model started from random weights" in seen.out
     assert calotype("train", "export", chosen[0], "made.safetensors", *chosen[1:]).code == 0
     with safe_open("made.safetensors", "pt") as file:
         assert file.metadata()["calotype.base_weights"] == "random"

@@ -21,7 +21,7 @@ from tests.unit.train.data.specimens import (
 SPOILED = {
     "p001.png": (picture(1)[:-25], "cannot be decoded"),
     "p002.png": (b"", "0 bytes"),
-    "p003.png": (b"<html>not found</html>", "no PNG, WebP or JPEG"),
+    "p003.png": (b"<html>not found</html>", "not a PNG, WebP or JPEG"),
     "p004.txt": (None, "has no caption"),
     "p005.txt": (b" \n", "its caption is empty"),
     "p006.txt": (b"\xff\xfe", "not UTF-8"),

@@ -158,12 +158,12 @@ def test_a_large_jpeg_is_decoded_in_part_but_remembered_whole() -> None:
     ("data", "reason"),
     [
         (b"", "0 bytes"),
-        (b"hello, I am a text", "no PNG, WebP or JPEG"),
+        (b"hello, I am a text", "not a PNG, WebP or JPEG"),
         (picture(1, height=64, width=64, kind="JPEG")[:-200], "cannot be decoded"),
         (halves(900, 900, "JPEG", quality=100)[:-9000], "cannot be decoded"),
         (picture(1, height=64, width=64)[:-30], "cannot be decoded"),
         (picture(1, height=64, width=64, kind="WEBP")[:-10], "cannot be decoded"),
-        (encoded(Image.new("RGB", (4, 4)), "GIF"), "no PNG, WebP or JPEG"),
+        (encoded(Image.new("RGB", (4, 4)), "GIF"), "not a PNG, WebP or JPEG"),
     ],
 )
 def test_damaged_pictures_are_refused(data: bytes, reason: str) -> None:

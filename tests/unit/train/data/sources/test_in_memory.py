@@ -226,7 +226,7 @@ class TestRoom:
         count = 2**33 // (3 * 128 * 128)
         with pytest.raises(
             DoesNotFitError,
-            match=r"174762 pictures of 128×128 need 8\.00 GiB .* 8\.00 GiB are free.* 80%.*in_memory=false",
+            match=r"174762 images of 128×128 need 8\.00 GiB .* 8\.00 GiB are free.* 80%.*in_memory=false",
         ):
             in_memory._cache_device(count, (128, 128), torch.device("cpu"))
         assert in_memory._cache_device(count * 3 // 4, (128, 128), torch.device("cpu")).type == "cpu"
