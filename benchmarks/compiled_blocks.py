@@ -68,7 +68,9 @@ def blocks(model: Model, side: int, batch: int, most: int) -> Iterator[dict[str,
     passes = [name for name in pass_names("fast", kind) if not name.endswith(("graph", "ahead"))]
     preset, watched = f"{CUSTOM_PREFIX}{'+'.join([*passes, 'compile_blocks'])}", Watched()
     engine = Engine(model, preset=preset, networks=build_preset(model, preset, runs=watched))
-    request = engine.resolve_defaults(GenerateRequest(prompt=PROMPT, width=side, height=side, steps=2, count=batch))
+    request = engine.resolve_defaults(
+        GenerateRequest(prompt=PROMPT, width=side, height=side, steps=2, count=batch)
+    )
     engine.step([engine.begin(request, Inputs(), request.seeds())])
     ours = {
         signature: milliseconds(region.walk, inputs, model.device)

@@ -302,7 +302,9 @@ def test_what_fails_while_it_runs_stands_on_its_node(visitor: Visitor) -> None:
     canvas.open_graph(graph)
     canvas.run("Failed")
     expect(canvas.page.locator('.graph-node[data-wrong="true"]')).to_have_count(1)
-    expect(canvas.node("CalotypeComparePresets").get_by_role("alert")).to_contain_text("'fats' does not exist")
+    expect(canvas.node("CalotypeComparePresets").get_by_role("alert")).to_contain_text(
+        "'fats' does not exist"
+    )
     expect(canvas.page.get_by_role("region", name="1 problem")).to_be_visible()
     canvas.visit.keep("graph-failed")
 

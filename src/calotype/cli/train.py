@@ -181,9 +181,8 @@ def _report(outcome: "Outcome", as_json: bool) -> None:
     if outcome.unreadable:
         some = ", ".join(outcome.unreadable[:5]) + (", …" if len(outcome.unreadable) > 5 else "")
         where = outcome.folder / "unreadable-rank*.jsonl"
-        typer.echo(
-            f"{len(outcome.unreadable)} samples could not be read ({some}); the reasons are in {where}"
-        )
+        number = len(outcome.unreadable)
+        typer.echo(f"samples that could not be read: {number} ({some}); the reasons are in {where}")
 
 
 def _benchmark(

@@ -155,4 +155,7 @@ def test_containers_are_started_by_the_script_and_asked_from_outside(
     assert "ended with 125: no runtime for this" in failed[2]
     monkeypatch.setenv("PATH", str(tmp_path))
     without = deploy(cut, port, "--containers", "--remove")
-    assert (without[0] != 0, "no program docker on this machine to run: docker rm" in without[2]) == (True, True)
+    assert (without[0] != 0, "no program docker on this machine to run: docker rm" in without[2]) == (
+        True,
+        True,
+    )

@@ -140,9 +140,8 @@ def test_samples_that_cannot_be_read_are_named(
     said = capsys.readouterr().out
     report = tmp_path / "run" / "unreadable-rank0.jsonl"
     assert "done at step 3 (6 samples)" in said
-    assert (
-        f"could not be read: 1 samples (p003.png); why is in {report.with_stem('unreadable-rank*')}" in said
-    )
+    where = report.with_stem("unreadable-rank*")
+    assert f"samples that could not be read: 1 (p003.png); the reasons are in {where}" in said
     assert [json.loads(line) for line in report.read_text().splitlines()] == [
         {"name": "p003.png", "reason": reason}
     ]
