@@ -132,7 +132,7 @@ def test_what_cannot_be_made_is_refused(lora: Recipe, base: Path, tmp_path: Path
     with pytest.raises(RequestError, match=r"should end in \.safetensors"):
         export(lora, tmp_path / "folder")
     unfit = small_recipe(base, tmp_path, model__weights="random")
-    with pytest.raises(RequestError, match=r"model\.weights: random needs a catalogue name.*pretrained"):
+    with pytest.raises(RequestError, match=r"model\.weights: random needs a catalog name.*pretrained"):
         load_training_model(unfit, CPU)
 
 

@@ -59,7 +59,7 @@ def test_weights_that_exist_keep_their_width(base: Path, tmp_path: Path) -> None
         RequestError, match=r"model\.width: .* 2 times that needs new weights; set model\.weights"
     ):
         small_recipe(base, tmp_path, model__width=2)
-    with pytest.raises(RequestError, match=r"random needs a catalogue name.*, which is 'random:emoji'"):
+    with pytest.raises(RequestError, match=r"random needs a catalog name.*, which is 'random:emoji'"):
         load_training_model(
             small_recipe(Path("random:emoji"), tmp_path, model__width=2, model__weights="random"), CPU
         )

@@ -91,9 +91,7 @@ def test_no_network_says_how_to_do_without(monkeypatch: pytest.MonkeyPatch) -> N
     with serving(Script(b"")) as server:
         closed = server.url
     monkeypatch.setenv("npm_config_registry", closed)
-    with pytest.raises(
-        OfflineError, match=r"could not be downloaded .* `npm pack @iconify-json/noto@1\.2\.9`"
-    ):
+    with pytest.raises(OfflineError, match=r"not be downloaded .* `npm pack @iconify-json/noto@1\.2\.9`"):
         fetch_package(NOTO)
 
 

@@ -48,9 +48,11 @@ def test_presets_are_compared_picture_by_picture(host: Host) -> None:
     assert torch.equal(again[1], sheet)
 
 
-@pytest.mark.parametrize(("presets", "wrong"), [("fats", "'fats' is not there"), (" , ", "names no preset")])
+@pytest.mark.parametrize(
+    ("presets", "wrong"), [("fats", "'fats' does not exist"), (" , ", "names no preset")]
+)
 def test_a_preset_that_is_not_there_is_named(host: Host, presets: str, wrong: str) -> None:
-    with pytest.raises(RequestError, match=f"presets: {wrong}.*there are baseline"):
+    with pytest.raises(RequestError, match=f"presets: {wrong}.*use baseline"):
         host.node("CalotypeComparePresets", presets=presets, **_inputs(host))
 
 
