@@ -22,7 +22,7 @@ from calotype.core.paths import atomic_write
 from calotype.models.files.safetensors_reader import open_safetensors
 from calotype.models.files.safetensors_writer import write_safetensors
 from calotype.models.json_file import read_text_file
-from calotype.spec.records.quality import RecogniserRecord
+from calotype.spec.records.quality import ClassifierRecord
 
 _AT_A_TIME = 256
 
@@ -40,7 +40,7 @@ class ClassifierOutput:
 class Classifier:
     """Classifies the emoji and the style of an image."""
 
-    def __init__(self, network: ClassifierNet, record: RecogniserRecord, device: torch.device) -> None:
+    def __init__(self, network: ClassifierNet, record: ClassifierRecord, device: torch.device) -> None:
         self.record = record
         self.emoji, self.styles = list(record.emoji), list(record.styles)
         self._network = network.to(device).eval().requires_grad_(False)
@@ -108,7 +108,7 @@ def write_weights(path: Path, network: ClassifierNet) -> str:
         return written.sha256()
 
 
-def write_record(path: Path, record: RecogniserRecord) -> None:
+def write_record(path: Path, record: ClassifierRecord) -> None:
     """Return the path of the record of the weights at `path`."""
     with atomic_write(path.with_suffix(".json"), "w") as file:
         file.write(record.model_dump_json(indent=1) + "\n")
@@ -119,7 +119,7 @@ def read_classifier(path: Path, device: torch.device) -> Classifier:
     beside = path.with_suffix(".json")
     with open_safetensors(path) as file:
         try:
-            record = RecogniserRecord.model_validate_json(read_text_file(beside))
+            record = ClassifierRecord.model_validate_json(read_text_file(beside))
         except ValidationError as error:
             rule = (
                 f"is not the record of a recogniser: {error.errors()[0]['loc']}: {error.errors()[0]['msg']}"

@@ -18,7 +18,7 @@ from calotype.core.errors import Problem, RequestError
 from calotype.core.progress import CancelToken, Progress, Silent
 from calotype.engine.device import precision_name
 from calotype.engine.torch_info import full_fingerprint
-from calotype.spec.records.quality import RecogniserRecord
+from calotype.spec.records.quality import ClassifierRecord
 
 SUFFIX = ".safetensors"
 
@@ -66,7 +66,7 @@ def train_classifier(
     )
     # Rounded as in its file.
     network.half().float()
-    record = RecogniserRecord(
+    record = ClassifierRecord(
         weights_sha256="",
         artwork_sha256=data.artwork_sha256,
         data_sha256=data.sha256,

@@ -43,7 +43,7 @@ class Confusion(_Frozen):
     times: int
 
 
-class RecogniserRecord(_Frozen):
+class ClassifierRecord(_Frozen):
     """An emoji classifier, stored next to its weights."""
 
     format: Literal["calotype.emoji-recogniser.1"] = "calotype.emoji-recogniser.1"

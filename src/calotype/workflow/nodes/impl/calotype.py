@@ -15,7 +15,7 @@ from calotype.imaging.contact_sheet import Axis, contact_sheet
 from calotype.workflow.node_api import Context, Result, Step
 from calotype.workflow.nodes.impl.conditioning_masks import Pairs
 from calotype.workflow.nodes.impl.latents import Latent
-from calotype.workflow.nodes.impl.sampling import Asked, sampled
+from calotype.workflow.nodes.impl.sampling import SamplingParams, sampled
 from calotype.workflow.nodes.impl.tensor_image import pixels_of, to_pictures
 from calotype.workflow.nodes.impl.vae import decode
 from calotype.workflow.nodes.value_types import ModelValue, VaeValue
@@ -55,7 +55,7 @@ def compared(
     batches: list[Tensor] = []
     labels: list[str] = []
     times: list[str] = []
-    params = Asked(
+    params = SamplingParams(
         model, seed, steps, cfg, sampler_name, scheduler, positive, negative, latent_image, denoise=denoise
     )
     for index, name in enumerate(names):
@@ -98,7 +98,9 @@ def _distance(images: Tensor, first: Tensor) -> str:
     return f"difference {float((images - first).abs().mean() * 255):.2f}/255"
 
 
-def _sheet(rows: Sequence[Sequence[Image.Image]], labels: Sequence[str], params: Asked) -> Image.Image:
+def _sheet(
+    rows: Sequence[Sequence[Image.Image]], labels: Sequence[str], params: SamplingParams
+) -> Image.Image:
     seeds = Axis("image", tuple(range(1, len(rows[0]) + 1)))
     caption = (
         f"{params.sampler} {params.schedule}, {params.steps} steps, cfg {params.cfg}, seed {params.seed}"

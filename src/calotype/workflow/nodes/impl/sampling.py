@@ -37,7 +37,7 @@ PREVIEW_EVERY_S = 0.2
 
 
 @dataclass(frozen=True)
-class Asked:
+class SamplingParams:
     """The parameters of one sampling."""
 
     model: ModelValue
@@ -72,7 +72,7 @@ def ksampler(
 ) -> Sampled:
     return sampled(
         context.models,
-        Asked(
+        SamplingParams(
             model,
             seed,
             steps,
@@ -105,7 +105,7 @@ def ksampler_advanced(
 ) -> Sampled:
     return sampled(
         context.models,
-        Asked(
+        SamplingParams(
             model,
             noise_seed,
             steps,
@@ -123,7 +123,7 @@ def ksampler_advanced(
     )
 
 
-def sampled(models: NodeModels, params: Asked) -> Sampled:
+def sampled(models: NodeModels, params: SamplingParams) -> Sampled:
     """Run a sampling; return its latent with the final samples."""
     engine = models.for_unet(params.model)
     latent = for_model(params.latent, engine.model.architecture)
@@ -168,7 +168,7 @@ def sampled(models: NodeModels, params: Asked) -> Sampled:
             yield Step(query.step, total, preview)
 
 
-def _sigmas(engine: Engine, params: Asked) -> tuple[float, ...]:
+def _sigmas(engine: Engine, params: SamplingParams) -> tuple[float, ...]:
     """The noise levels between the first and the last step."""
     sampler, _ = SAMPLER_VARIANTS.get(params.sampler, (params.sampler, {}))
     try:
@@ -192,7 +192,7 @@ def _sigmas(engine: Engine, params: Asked) -> tuple[float, ...]:
 class _Start:
     """The start of a sampling, on the model's device and in the UNet's scale."""
 
-    def __init__(self, engine: Engine, latent: Latent, params: Asked) -> None:
+    def __init__(self, engine: Engine, latent: Latent, params: SamplingParams) -> None:
         samples, model = latent["samples"], engine.model
         self._sigma_max = engine.schedule.sigma_max
         noise = torch.zeros_like(samples)
@@ -219,7 +219,7 @@ class _Start:
         most = sigma > self._sigma_max or math.isclose(sigma, self._sigma_max, rel_tol=1e-5)
         return self.clean + self._noise * (math.sqrt(1 + sigma**2) if most else sigma)
 
-    def _noise_for_keeping(self, params: Asked) -> Tensor:
+    def _noise_for_keeping(self, params: SamplingParams) -> Tensor:
         """The noise of the kept area; ComfyUI's ddim draws separate noise for it."""
         if params.sampler != "ddim":
             return self._noise
